@@ -1,0 +1,158 @@
+// Package verbs is the RDMA verbs vocabulary in Go: devices, protection
+// domains, memory regions, completion queues, queue pairs, work requests and
+// work completions, behind interfaces that a provider implements.
+//
+// The names and numbers are those of libibverbs, so that a provider over the
+// real library converts nothing. Data-path calls (CompletionQueue.Poll,
+// QueuePair.PostReceive) allocate nothing and take no lock.
+//
+// Whoever creates an object closes it, in reverse order of creation: queue
+// pairs, then completion queues and memory regions, then the protection
+// domain, then the device. No finalizer does it.
+package verbs
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"rocelink/fpga/roce"
+)
+
+// Errors that callers decide on. Providers wrap them with the step and value.
+var (
+	// ErrNoDevice: no device of that name, or none at all.
+	ErrNoDevice = errors.New("no such RDMA device")
+	// ErrState: the queue pair is not in a state that allows the call.
+	ErrState = errors.New("queue pair in the wrong state")
+	// ErrFull: the receive queue holds its full number of receives.
+	ErrFull = errors.New("receive queue full")
+	// ErrAccess: an address, length, key or permission does not fit the region.
+	ErrAccess = errors.New("outside the memory region or not permitted")
+	// ErrLimit: a limit of the device is exhausted.
+	ErrLimit = errors.New("device limit reached")
+	// ErrBusy: the object is still in use by another.
+	ErrBusy = errors.New("still in use")
+	// ErrClosed: the object was closed.
+	ErrClosed = errors.New("closed")
+	// ErrOverrun: the completion queue lost completions; it is unusable.
+	ErrOverrun = errors.New("completion queue overrun")
+)
+
+// Provider finds and opens devices.
+type Provider interface {
+	// Name is "soft", "ibverbs" or what else the provider calls itself.
+	Name() string
+	// Open opens a device by its name; what a name looks like is the provider's.
+	Open(name string) (Device, error)
+}
+
+// Device is one opened RDMA device, port 1.
+type Device interface {
+	Name() string
+	Attributes() DeviceAttributes
+	Port() (PortAttributes, error)
+	AllocPD() (ProtectionDomain, error)
+	CreateCQ(depth int) (CompletionQueue, error)
+	// Events delivers asynchronous events until Close closes the channel.
+	// Events that nobody takes are dropped, oldest first.
+	Events() <-chan Event
+	// Counters reads the device's own counters. Those a device lacks are not
+	// in the map.
+	Counters() map[string]uint64
+	Close() error
+}
+
+// DeviceAttributes are limits of a device.
+type DeviceAttributes struct {
+	Provider      string
+	MaxQP         int
+	MaxQPReceives int // receives that one queue pair holds
+	MaxCQ         int
+	MaxCQE        int // completions that one queue holds
+	MaxMR         int
+	MaxMRBytes    uint64
+}
+
+// PortAttributes is the state of the device's port.
+type PortAttributes struct {
+	Active    bool
+	MTU       roce.MTU // path MTU the port can carry
+	Address   netip.Addr
+	MAC       [6]byte
+	GIDIndex  int
+	SpeedGbps float64 // 0: not known
+}
+
+// Access is what a memory region or queue pair permits.
+type Access uint32
+
+// Access flags; the values are those of enum ibv_access_flags.
+const (
+	LocalWrite  Access = 1 << 0
+	RemoteWrite Access = 1 << 1
+	RemoteRead  Access = 1 << 2
+)
+
+// ProtectionDomain groups memory regions and queue pairs that may work
+// together.
+type ProtectionDomain interface {
+	// Register makes memory known to the device. The memory must live outside
+	// the Go heap (AllocMemory) and outlive the region. RemoteWrite needs
+	// LocalWrite.
+	Register(m *Memory, access Access) (MemoryRegion, error)
+	CreateQP(QPConfig) (QueuePair, error)
+	Close() error
+}
+
+// MemoryRegion is registered memory.
+type MemoryRegion interface {
+	Address() uint64
+	Length() uint64
+	LKey() uint32
+	// RKey is what a peer uses. It may differ from LKey.
+	RKey() uint32
+	// Close fails with ErrBusy while a queue pair could still reach the
+	// region; afterwards no access to it is under way.
+	Close() error
+}
+
+// EventKind is the kind of an asynchronous event.
+type EventKind int
+
+// Asynchronous events.
+const (
+	EventPortActive EventKind = iota + 1
+	EventPortDown
+	EventGIDChange
+	EventQPFatal
+	EventCQError
+	EventDeviceRemoved
+)
+
+// String returns a short description.
+func (k EventKind) String() string {
+	switch k {
+	case EventPortActive:
+		return "port active"
+	case EventPortDown:
+		return "port down"
+	case EventGIDChange:
+		return "address changed"
+	case EventQPFatal:
+		return "queue pair in error"
+	case EventCQError:
+		return "completion queue overrun"
+	case EventDeviceRemoved:
+		return "device removed"
+	}
+	return "unknown event"
+}
+
+// Event is an asynchronous event of a device.
+type Event struct {
+	Kind  EventKind
+	QPN   roce.QPN // for EventQPFatal
+	Cause string   // what the provider knows of the reason
+	Time  time.Time
+}

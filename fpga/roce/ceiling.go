@@ -1,0 +1,74 @@
+package roce
+
+// wireOverhead is what Ethernet adds to a frame on the wire: FCS 4, preamble
+// and start delimiter 8, gap 12.
+const wireOverhead = 4 + 8 + 12
+
+// WireBytes returns the byte times that a packet with a payload takes on an
+// Ethernet link, from its preamble to the end of the gap behind it.
+func WireBytes(op Opcode, payload int, v6 bool) int {
+	ip := ipv4HeaderLen
+	if v6 {
+		ip = ipv6HeaderLen
+	}
+	n := etherHeaderLen + ip + udpHeaderLen + op.HeaderLen() + (payload+3)&^3 + ICRCLen
+	return max(n, MinFrame) + wireOverhead
+}
+
+// Ceiling returns which share of a link's rate can be payload if every packet
+// is a full one with this opcode: times 100 it is Gb/s on a 100 Gb/s link. No
+// true measurement exceeds it.
+func Ceiling(op Opcode, mtu MTU, v6 bool) float64 {
+	if !mtu.Valid() || !op.HasPayload() {
+		return 0
+	}
+	return float64(mtu) / float64(WireBytes(op, int(mtu), v6))
+}
+
+// MessageCeiling returns which share of a link's rate can be payload if every
+// message has size bytes and begins with the given opcode, which decides what
+// its packets are: SendOnly, SendOnlyImm, WriteOnly, WriteOnlyImm or
+// ReadResponseOnly. It is 0 for any other.
+func MessageCeiling(only Opcode, size int, mtu MTU, v6 bool) float64 {
+	if !mtu.Valid() || !only.IsOnly() || size <= 0 {
+		return 0
+	}
+	wire, left := 0, size
+	for packets := mtu.Packets(size); left > 0; {
+		n := min(left, int(mtu))
+		wire += WireBytes(PacketOpcode(only, left == size, left == n, packets), n, v6)
+		left -= n
+	}
+	return float64(size) / float64(wire)
+}
+
+// PacketOpcode returns the opcode of one packet of a message of several, given
+// the opcode that the message would have as a single packet. With packets at
+// most 1 that is only itself.
+func PacketOpcode(only Opcode, first, last bool, packets int) Opcode {
+	if packets <= 1 || first && last {
+		return only
+	}
+	var f, m, l Opcode
+	switch only {
+	case SendOnly:
+		f, m, l = SendFirst, SendMiddle, SendLast
+	case SendOnlyImm:
+		f, m, l = SendFirst, SendMiddle, SendLastImm
+	case WriteOnly:
+		f, m, l = WriteFirst, WriteMiddle, WriteLast
+	case WriteOnlyImm:
+		f, m, l = WriteFirst, WriteMiddle, WriteLastImm
+	case ReadResponseOnly:
+		f, m, l = ReadResponseFirst, ReadResponseMiddle, ReadResponseLast
+	default:
+		return only
+	}
+	switch {
+	case first:
+		return f
+	case last:
+		return l
+	}
+	return m
+}

@@ -5,7 +5,7 @@ import "encoding/binary"
 // AETHLen is the length of the ACK extended transport header.
 const AETHLen = 4
 
-// AETH is the ACK extended transport header (IBTA 9.3.5).
+// AETH is the ACK extended transport header (IBTA, "ACK Extended Transport Header").
 type AETH struct {
 	Syndrome Syndrome
 	MSN      uint32 // message sequence number, 24 bits

@@ -5,7 +5,7 @@ import "encoding/binary"
 // BTHLen is the length of the base transport header.
 const BTHLen = 12
 
-// BTH is the base transport header that every packet begins with (IBTA 9.2).
+// BTH is the base transport header that every packet begins with (IBTA, "Base Transport Header").
 type BTH struct {
 	Opcode         Opcode
 	SolicitedEvent bool

@@ -34,41 +34,10 @@ func MessageCeiling(only Opcode, size int, mtu MTU, v6 bool) float64 {
 		return 0
 	}
 	wire, left := 0, size
-	for packets := mtu.Packets(size); left > 0; {
+	for left > 0 {
 		n := min(left, int(mtu))
-		wire += WireBytes(PacketOpcode(only, left == size, left == n, packets), n, v6)
+		wire += WireBytes(only.InMessage(left == size, left == n), n, v6)
 		left -= n
 	}
 	return float64(size) / float64(wire)
-}
-
-// PacketOpcode returns the opcode of one packet of a message of several, given
-// the opcode that the message would have as a single packet. With packets at
-// most 1 that is only itself.
-func PacketOpcode(only Opcode, first, last bool, packets int) Opcode {
-	if packets <= 1 || first && last {
-		return only
-	}
-	var f, m, l Opcode
-	switch only {
-	case SendOnly:
-		f, m, l = SendFirst, SendMiddle, SendLast
-	case SendOnlyImm:
-		f, m, l = SendFirst, SendMiddle, SendLastImm
-	case WriteOnly:
-		f, m, l = WriteFirst, WriteMiddle, WriteLast
-	case WriteOnlyImm:
-		f, m, l = WriteFirst, WriteMiddle, WriteLastImm
-	case ReadResponseOnly:
-		f, m, l = ReadResponseFirst, ReadResponseMiddle, ReadResponseLast
-	default:
-		return only
-	}
-	switch {
-	case first:
-		return f
-	case last:
-		return l
-	}
-	return m
 }

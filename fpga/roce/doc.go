@@ -22,17 +22,17 @@ package roce
 
 import "time"
 
-// Port is the UDP destination port of RoCE v2 (IANA "roce", IBTA A17.3.1.1).
+// Port is the UDP destination port of RoCE v2 (IANA "roce-v2" 4791, IBTA annex A17).
 const Port = 4791
 
-// PKeyDefault is the default partition key with full membership (IBTA 10.9.1.2).
+// PKeyDefault is the default partition key with full membership (IBTA, "Partitioning").
 const PKeyDefault = 0xFFFF
 
 // ICRCLen is the length of the invariant CRC that ends every packet.
 const ICRCLen = 4
 
 // AckTimeout returns the local ACK timeout of an exponent: 4.096 µs·2^exp. Zero
-// means none: the requester waits for ever (IBTA 9.9.2.1.1). Only five bits of
+// means none: the requester waits for ever (IBTA, "Requester Side Transport Timer"). Only five bits of
 // exp count.
 func AckTimeout(exp uint8) time.Duration {
 	exp &= 0x1f

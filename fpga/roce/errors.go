@@ -34,4 +34,6 @@ var (
 	// ErrAddress means that the addresses of a frame are missing or of two
 	// families.
 	ErrAddress = errors.New("roce: addresses missing or of different families")
+	// ErrTags means a number of VLAN tags that a frame cannot have.
+	ErrTags = errors.New("roce: number of VLAN tags out of range")
 )

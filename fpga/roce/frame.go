@@ -51,7 +51,7 @@ const (
 // header says where the packet ends, whatever Ethernet padded it to.
 //
 // The IPv4 header checksum is checked, the UDP checksum is not: a RoCE v2
-// receiver ignores it because the ICRC covers more (IBTA A17.3.1). See
+// receiver ignores it because the ICRC covers more (IBTA annex A17). See
 // [Frame.ICRCOK] for the ICRC. On an error f holds what could be read, and the
 // bounds are those of an empty packet unless the error came from the transport
 // headers.
@@ -138,7 +138,7 @@ func (f *Frame) decodeIPv4(b []byte, at int) (udp, end int, err error) {
 }
 
 // decodeIPv6 reads the header at b[at:] and returns where UDP begins and ends.
-// RoCE v2 has no extension headers (IBTA A17.3.1.2).
+// RoCE v2 has no extension headers (IBTA annex A17).
 func (f *Frame) decodeIPv6(b []byte, at int) (udp, end int, err error) {
 	h := b[at:]
 	if len(h) < ipv6HeaderLen {
@@ -164,6 +164,11 @@ func (f *Frame) decodeIPv6(b []byte, at int) (udp, end int, err error) {
 	f.TTL = h[7]
 	f.Flow.Src = netip.AddrFrom16([16]byte(h[8:24]))
 	f.Flow.Dst = netip.AddrFrom16([16]byte(h[24:40]))
+	// Mapped addresses stand for IPv4 in a Flow and have no business on the
+	// wire.
+	if is4(f.Flow.Src) || is4(f.Flow.Dst) {
+		return 0, 0, ErrIPHeader
+	}
 	udp = at + ipv6HeaderLen
 	return udp, udp + n, nil
 }
@@ -191,11 +196,6 @@ func (f *Frame) ICRCOK(b []byte) bool {
 	}
 	if f.ip+ipv4HeaderLen+udpHeaderLen < f.udp && b[f.ip]>>4 == 4 {
 		return binary.LittleEndian.Uint32(udp[len(udp)-ICRCLen:]) == f.icrcOptions(b)
-	}
-	// IPv4 mapped into IPv6 stands for IPv4 in a Flow, but on the wire such
-	// an address is as good as any: cover the header that is there.
-	if b[f.ip]>>4 == 6 && f.Flow.Is4() {
-		return false
 	}
 	return f.Flow.Check(udp)
 }
@@ -239,8 +239,11 @@ func (f *Frame) Len() int {
 // takes such datagrams only with UDP_NO_CHECK6_RX.
 func (f *Frame) Put(b []byte) (int, error) {
 	v4 := f.Flow.Is4()
-	if !v4 && (!f.Flow.Src.Is6() || !f.Flow.Dst.Is6()) || f.Tags < 0 || f.Tags > MaxVLANs {
+	if !v4 && (!is6(f.Flow.Src) || !is6(f.Flow.Dst)) {
 		return 0, ErrAddress
+	}
+	if f.Tags < 0 || f.Tags > MaxVLANs {
+		return 0, ErrTags
 	}
 	n := f.Packet.Len()
 	total := f.Len()

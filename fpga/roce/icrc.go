@@ -32,8 +32,10 @@ func (f *Flow) Is4() bool { return is4(f.Src) && is4(f.Dst) }
 
 func is4(a netip.Addr) bool { return a.Is4() || a.Is4In6() }
 
+func is6(a netip.Addr) bool { return a.Is6() && !a.Is4In6() }
+
 // icrcStart is the CRC register after the eight bytes of ones that stand for
-// the local route header of InfiniBand (IBTA A17.3.3).
+// the local route header of InfiniBand (IBTA annex A17).
 const icrcStart = 0xdebb20e3
 
 const (

@@ -24,8 +24,8 @@ var ErrMTU = errors.New("roce: no such path MTU")
 // Valid reports whether m is one of the five path MTUs.
 func (m MTU) Valid() bool { return m >= 256 && m <= MaxMTU && m&(m-1) == 0 }
 
-// Code returns the IBTA number of m, 1 for 256 to 5 for 4096 (IBTA table 163,
-// PathRecord MTU), or 0 when m is not valid.
+// Code returns the IBTA number of m, 1 for 256 to 5 for 4096 (IBTA,
+// PathRecord "Mtu"), or 0 when m is not valid.
 func (m MTU) Code() uint8 {
 	switch m {
 	case 256:

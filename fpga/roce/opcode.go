@@ -3,7 +3,7 @@ package roce
 import "fmt"
 
 // Opcode is the first byte of the base transport header: service in the upper
-// three bits, operation in the lower five (IBTA table 38). This package carries
+// three bits, operation in the lower five (IBTA, "Operation Code"). This package carries
 // the reliable connected service, whose upper bits are 0.
 type Opcode uint8
 
@@ -180,3 +180,34 @@ var opHeaderLen = func() (t [256]uint8) {
 	}
 	return t
 }()
+
+// InMessage returns the opcode of one packet of a message whose opcode as a
+// single packet is o: SendOnly, SendOnlyImm, WriteOnly, WriteOnlyImm or
+// ReadResponseOnly. Any other opcode is returned as it is.
+func (o Opcode) InMessage(first, last bool) Opcode {
+	if first && last {
+		return o
+	}
+	var f, m, l Opcode
+	switch o {
+	case SendOnly:
+		f, m, l = SendFirst, SendMiddle, SendLast
+	case SendOnlyImm:
+		f, m, l = SendFirst, SendMiddle, SendLastImm
+	case WriteOnly:
+		f, m, l = WriteFirst, WriteMiddle, WriteLast
+	case WriteOnlyImm:
+		f, m, l = WriteFirst, WriteMiddle, WriteLastImm
+	case ReadResponseOnly:
+		f, m, l = ReadResponseFirst, ReadResponseMiddle, ReadResponseLast
+	default:
+		return o
+	}
+	switch {
+	case first:
+		return f
+	case last:
+		return l
+	}
+	return m
+}

@@ -71,7 +71,7 @@ func (p *Packet) Decode(udp []byte) error {
 }
 
 // allows checks a payload length against what holds for every path MTU (IBTA
-// 9.7.4.1.6): none in READ_REQUEST and ACKNOWLEDGE, whole words in FIRST and
+// chapter 9): none in READ_REQUEST and ACKNOWLEDGE, whole words in FIRST and
 // MIDDLE, at least a byte in all but ONLY, never more than the largest MTU.
 func (o Opcode) allows(payload int) error {
 	f := opFlags[o]

@@ -6,7 +6,7 @@ import "encoding/binary"
 const RETHLen = 16
 
 // RETH is the RDMA extended transport header: where a WRITE goes or a READ
-// comes from (IBTA 9.3.3). Length is that of the whole message.
+// comes from (IBTA, "RDMA Extended Transport Header"). Length is that of the whole message.
 type RETH struct {
 	Address uint64
 	RKey    uint32

@@ -6,7 +6,7 @@ import (
 )
 
 // Syndrome says what an acknowledge means: ACK with a credit count, "receiver
-// not ready" with a timer code, or NAK with a reason (IBTA table 43).
+// not ready" with a timer code, or NAK with a reason (IBTA, "AETH Syndrome Field").
 type Syndrome uint8
 
 // The kinds of syndrome, bits 7 to 5. Bit 7 is reserved and sent as 0; with it
@@ -20,10 +20,10 @@ const (
 )
 
 // CreditsInvalid is the credit count that says "end-to-end flow control is not
-// used" (IBTA 9.7.7.2.5).
+// used" (IBTA, "End-to-End Credits").
 const CreditsInvalid = 31
 
-// NakCode is the reason of a NAK (IBTA table 44).
+// NakCode is the reason of a NAK (IBTA, "NAK Codes").
 type NakCode uint8
 
 // The reasons of a NAK.
@@ -97,7 +97,7 @@ func (s Syndrome) String() string {
 	return fmt.Sprintf("syndrome 0x%02x", uint8(s))
 }
 
-// rnrDelays are in units of 10 µs (IBTA table 45).
+// rnrDelays are in units of 10 µs (IBTA, "Encoding for RNR NAK Timer Field").
 var rnrDelays = [32]uint32{
 	65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192,
 	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288,

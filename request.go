@@ -1,0 +1,231 @@
+package rocelink
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Endpoints of a board's micro service.
+const (
+	EndpointOpen         = "open"          // OpenRequest → OpenReply
+	EndpointStart        = "start"         // SessionRequest → StreamStatus
+	EndpointStop         = "stop"          // SessionRequest → StreamStatus
+	EndpointRenew        = "renew"         // SessionRequest → StreamStatus
+	EndpointClose        = "close"         // SessionRequest → StreamStatus; idempotent
+	EndpointStatus       = "status"        // empty → BoardStatus, sampled now
+	EndpointReset        = "reset"         // ResetRequest → BoardStatus: closes all streams, resets fabric and link
+	EndpointReadRegister = "read-register" // RegisterRequest → RegisterReply
+)
+
+// Verb is how frames travel.
+type Verb string
+
+// The verbs. The board is always the requester.
+const (
+	VerbSend     Verb = "send"
+	VerbSendImm  Verb = "send-imm"
+	VerbWrite    Verb = "write"
+	VerbWriteImm Verb = "write-imm"
+	VerbRead     Verb = "read"
+)
+
+// Verbs lists every verb.
+var Verbs = []Verb{VerbSend, VerbSendImm, VerbWrite, VerbWriteImm, VerbRead}
+
+// Valid reports whether v is one of Verbs.
+func (v Verb) Valid() bool {
+	for _, k := range Verbs {
+		if v == k {
+			return true
+		}
+	}
+	return false
+}
+
+// Ring reports whether the verb works on a ring of slots at fixed addresses.
+func (v Verb) Ring() bool { return v == VerbWrite || v == VerbWriteImm || v == VerbRead }
+
+// TrailerBytes is the length of the trailer that follows a frame of VerbWrite
+// in the last bytes of its slot: frame length (32 bits), 0 (32 bits), frame
+// sequence + 1 (64 bits), little-endian (fpga/regs, stream engine).
+const TrailerBytes = 16
+
+// Region is the host memory of a stream.
+type Region struct {
+	Address    Count  `json:"address"` // of slot 0
+	RKey       uint32 `json:"rkey"`
+	Slots      uint32 `json:"slots"`       // receives for SEND, ring slots otherwise
+	Stride     uint32 `json:"stride"`      // bytes from slot to slot
+	FrameBytes uint32 `json:"frame_bytes"` // largest frame
+	// Credit is the address of a 64-bit little-endian word in the region where
+	// the host keeps the number of frames it released (VerbWrite); 0: none,
+	// slots are overwritten.
+	Credit Count `json:"credit,omitempty"`
+}
+
+// MaxRegion is the first region size in bytes that is refused (fabric
+// addresses within a region are 32-bit).
+const MaxRegion = 4 << 30
+
+// Source is where a stream's frames come from.
+type Source struct {
+	// Kind is "counter" or "prbs31" (the fabric's traffic generator) or
+	// "external" (what is connected to the fabric).
+	Kind string `json:"kind"`
+	// CRC: the last 4 bytes of each frame are the CRC-32 of those before.
+	CRC bool `json:"crc,omitempty"`
+	// RateKbps is the payload rate; 0 is as fast as the path takes.
+	RateKbps uint32 `json:"rate_kbps,omitempty"`
+	// Burst is how many frames go back to back before the rate is applied.
+	Burst uint32 `json:"burst,omitempty"`
+	// Count ends the generator after so many frames; 0 never.
+	Count Count `json:"count,omitempty"`
+}
+
+// Sources of frames.
+const (
+	SourceCounter  = "counter"
+	SourcePRBS31   = "prbs31"
+	SourceExternal = "external"
+)
+
+// OpenRequest asks a board to set up a stream. The host's queue pair exists
+// and its receives are posted.
+type OpenRequest struct {
+	Version int    `json:"version"`
+	Host    string `json:"host"`
+	Stream  string `json:"stream"`
+	Verb    Verb   `json:"verb"`
+	QPN     uint32 `json:"qpn"`
+	PSN     uint32 `json:"psn"` // first PSN the host would send
+	Address string `json:"address"`
+	MAC     string `json:"mac"`
+	MTU     int    `json:"mtu"`
+	Region  Region `json:"region"`
+	Source  Source `json:"source"`
+	// LeaseMillis is how long the board keeps the stream without a renewal;
+	// 0 is DefaultLeaseMillis.
+	LeaseMillis int `json:"lease_ms,omitempty"`
+	// Timeout, RetryCount and RNRRetry are the IBTA codes of the requester;
+	// absent means the defaults below.
+	Timeout    *int `json:"timeout,omitempty"`
+	RetryCount *int `json:"retry_count,omitempty"`
+	RNRRetry   *int `json:"rnr_retry,omitempty"`
+	// Window is the most unacknowledged packets; 0 lets the board choose.
+	Window int `json:"window,omitempty"`
+}
+
+// Defaults and bounds of an OpenRequest.
+const (
+	DefaultLeaseMillis = 5000
+	MinLeaseMillis     = 500
+	MaxLeaseMillis     = 600_000
+	DefaultTimeout     = 14 // 67.1 ms
+	DefaultRetryCount  = 7
+	DefaultRNRRetry    = 7 // for ever
+	MaxFrameBytes      = 1 << 30
+	MaxNameBytes       = 64
+)
+
+// OpenReply is the board's half of the set-up.
+type OpenReply struct {
+	Version int    `json:"version"`
+	Session Count  `json:"session"`
+	Epoch   Count  `json:"epoch"` // changes when the board restarts
+	QPN     uint32 `json:"qpn"`
+	PSN     uint32 `json:"psn"` // first PSN the board will send
+	MTU     int    `json:"mtu"` // the smaller of both sides
+	Address string `json:"address"`
+	MAC     string `json:"mac"`
+	// LeaseMillis is the lease the board grants; it also bounds the time from
+	// this reply to the start request.
+	LeaseMillis int `json:"lease_ms"`
+}
+
+// SessionRequest names an open stream.
+type SessionRequest struct {
+	Version int   `json:"version"`
+	Session Count `json:"session"`
+	Epoch   Count `json:"epoch"`
+	// Ready is set by start: the host's queue pair is ready to receive.
+	Ready bool `json:"ready,omitempty"`
+}
+
+// ResetRequest asks the board to close every stream and set fabric and link up
+// again.
+type ResetRequest struct {
+	Version int    `json:"version"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// RegisterRequest reads one register by the block and name of the register
+// table ("Core", "Version") . Only registers without read side effects can be
+// read.
+type RegisterRequest struct {
+	Version  int    `json:"version"`
+	Block    string `json:"block"`
+	Register string `json:"register"`
+}
+
+// RegisterReply is the value of a register.
+type RegisterReply struct {
+	Version int    `json:"version"`
+	Block   string `json:"block"`
+	Name    string `json:"register"`
+	Offset  uint32 `json:"offset"` // in its block
+	Value   Count  `json:"value"`
+}
+
+// Code is why a board refused a request; it travels as the error code of the
+// micro service.
+type Code string
+
+// The codes.
+const (
+	CodeBadRequest  Code = "bad-request"    // a setting is out of range; the text names it
+	CodeUnknown     Code = "unknown-stream" // no such session here
+	CodeOldEpoch    Code = "old-epoch"      // the board restarted since: open again
+	CodeNotReady    Code = "not-ready"      // start before the host is ready, or too long after open
+	CodeState       Code = "wrong-state"    // the stream's state does not allow it
+	CodeBusy        Code = "busy"           // no free queue pair, or the external source is taken
+	CodeNoFabric    Code = "no-fabric"      // fabric missing or incompatible
+	CodeLinkDown    Code = "link-down"      // the MAC is not up
+	CodeUnsupported Code = "unsupported"    // this board or fabric cannot do that
+	CodeFailed      Code = "failed"         // the fabric refused or did not answer
+)
+
+// Error is a refusal as it crosses the wire.
+type Error struct {
+	Code Code
+	Text string
+}
+
+// Error returns the text and the code.
+func (e *Error) Error() string { return e.Text + " (" + string(e.Code) + ")" }
+
+// Refuse makes an Error.
+func Refuse(code Code, format string, args ...any) *Error {
+	return &Error{code, fmt.Sprintf(format, args...)}
+}
+
+// CodeOf returns the code of an error that is or wraps an *Error, else "".
+func CodeOf(err error) Code {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// CheckName checks a board, host or stream name: 1 to MaxNameBytes bytes of
+// printable text.
+func CheckName(what, name string) error {
+	if name == "" || len(name) > MaxNameBytes {
+		return Refuse(CodeBadRequest, "%s name %.80q has %d bytes: give 1 to %d", what, name, len(name), MaxNameBytes)
+	}
+	if i := strings.IndexFunc(name, func(r rune) bool { return r < ' ' || r == 0x7F || r == '�' }); i >= 0 {
+		return Refuse(CodeBadRequest, "%s name %q: byte %d is not printable text", what, name, i)
+	}
+	return nil
+}

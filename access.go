@@ -1,0 +1,144 @@
+package rocelink
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// DefaultURL is where rocelinkd's embedded NATS server listens unless told
+// otherwise.
+const DefaultURL = "nats://127.0.0.1:4222"
+
+// Access says which NATS server to use and with which credentials. The zero
+// value is the local server without any.
+type Access struct {
+	URL         string // one or more, separated by commas; "" is DefaultURL
+	Credentials string // file with a user JWT and nkey seed (.creds)
+	NKey        string // file with an nkey seed
+	CA          string // file with the certificates that sign the server's; turns TLS on
+	Cert, Key   string // files of the client's own certificate
+}
+
+// Client is how a program appears at the server and hears of its connection.
+type Client struct {
+	Name string
+	Log  *slog.Logger // nil: silent
+	// Retry: succeed at once and keep trying when no server answers yet. The
+	// program must not depend on the server then.
+	Retry bool
+	// Reconnected runs after each reconnection.
+	Reconnected func()
+}
+
+// Connect connects. With Retry the connection lasts until it is closed:
+// reconnects never give up, wait with jitter, and are not ended by a refusal,
+// which may be a server in the middle of a change of keys. Nothing that is
+// published while there is no server is kept: a status is of no use later.
+func Connect(a Access, c Client) (*nats.Conn, error) {
+	if a.URL == "" {
+		a.URL = DefaultURL
+	}
+	if (a.Cert == "") != (a.Key == "") {
+		return nil, errors.New("connect to NATS: give both the client certificate and its key, or neither")
+	}
+	if a.Credentials != "" && a.NKey != "" {
+		return nil, errors.New("connect to NATS: give a credentials file or an nkey file, not both")
+	}
+	log := c.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	opts := []nats.Option{
+		nats.Name(c.Name),
+		nats.Timeout(2 * time.Second),
+		nats.ReconnectBufSize(-1),
+		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
+			subject := ""
+			if s != nil {
+				subject = s.Subject
+			}
+			log.Warn("nats", "subject", subject, "err", err)
+		}),
+	}
+	if c.Retry {
+		opts = append(opts,
+			nats.RetryOnFailedConnect(true),
+			nats.MaxReconnects(-1),
+			nats.ReconnectWait(250*time.Millisecond),
+			nats.ReconnectJitter(250*time.Millisecond, 500*time.Millisecond),
+			nats.IgnoreAuthErrorAbort(),
+			nats.PingInterval(5*time.Second),
+			nats.MaxPingsOutstanding(2),
+			nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { log.Warn("nats: disconnected, will keep trying", "err", err) }),
+			nats.ReconnectHandler(func(n *nats.Conn) {
+				log.Info("nats: connected", "server", n.ConnectedUrlRedacted())
+				if c.Reconnected != nil {
+					c.Reconnected()
+				}
+			}),
+			nats.ConnectHandler(func(n *nats.Conn) {
+				log.Info("nats: connected", "server", n.ConnectedUrlRedacted())
+				if c.Reconnected != nil {
+					c.Reconnected()
+				}
+			}),
+		)
+	} else {
+		opts = append(opts, nats.NoReconnect())
+	}
+	if a.Credentials != "" {
+		opts = append(opts, nats.UserCredentials(a.Credentials))
+	}
+	if a.NKey != "" {
+		o, err := nats.NkeyOptionFromSeed(a.NKey)
+		if err != nil {
+			return nil, fmt.Errorf("connect to NATS: nkey file %s: %w: it holds one line that begins with SU", a.NKey, err)
+		}
+		opts = append(opts, o)
+	}
+	if a.CA != "" {
+		opts = append(opts, nats.RootCAs(a.CA))
+	}
+	if a.Cert != "" {
+		opts = append(opts, nats.ClientCert(a.Cert, a.Key))
+	}
+	nc, err := nats.Connect(a.URL, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS at %s: %w%s", redact(a.URL), err, remedy(err))
+	}
+	return nc, nil
+}
+
+// redact hides user names and passwords in a list of URLs.
+func redact(urls string) string {
+	list := strings.Split(urls, ",")
+	for i, u := range list {
+		scheme, rest, found := strings.Cut(u, "://")
+		if !found {
+			scheme, rest = "", u
+		}
+		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+			rest = "xxxxx@" + rest[at+1:]
+		}
+		if found {
+			rest = scheme + "://" + rest
+		}
+		list[i] = rest
+	}
+	return strings.Join(list, ",")
+}
+
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, nats.ErrNoServers):
+		return ": is rocelinkd (or another NATS server) running there?"
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
+		return ": give the credentials this server wants"
+	}
+	return ""
+}

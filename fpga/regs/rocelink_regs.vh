@@ -32,6 +32,7 @@ localparam [15:0] RL_CORE_MAX_WINDOW = 16'h0018;
 localparam [15:0] RL_CORE_SCRATCH = 16'h001C;
 localparam [15:0] RL_CORE_BOOT = 16'h0020;
 localparam [15:0] RL_CORE_CLOCK_K_HZ = 16'h0024;
+localparam [15:0] RL_CORE_MAX_READS = 16'h0028;
 localparam [15:0] RL_CORE_CONTROL = 16'h0040;
 localparam RL_CORE_CONTROL_ENABLE_LSB = 0;
 localparam RL_CORE_CONTROL_ENABLE_WIDTH = 1;

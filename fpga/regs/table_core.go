@@ -79,6 +79,7 @@ var coreBlock = Block{
 		{Offset: 0x01C, Name: "Scratch", Access: RW, Doc: "Holds what is written; tests the bus."},
 		{Offset: 0x020, Name: "Boot", Access: RO, Doc: "Changes each time the fabric starts or is reset; a driver that sees another value knows that all queue pairs are gone. 0 where the fabric cannot tell."},
 		{Offset: 0x024, Name: "ClockKHz", Access: RO, Doc: "Core clock in kHz: the unit of Uptime."},
+		{Offset: 0x028, Name: "MaxReads", Access: RO, Doc: "READ requests one queue pair has outstanding at most; the peer must allow as many (max_dest_rd_atomic)."},
 
 		{Offset: 0x040, Name: "Control", Access: RW, Doc: "Global switches.", Fields: []FieldDef{
 			{LSB: 0, Width: 1, Name: "Enable", Doc: "0: nothing is sent and nothing received; the present packet ends."},

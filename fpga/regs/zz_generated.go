@@ -14,6 +14,7 @@ const (
 	CoreScratch            Reg   = 0x001c // Holds what is written; tests the bus.
 	CoreBoot               Reg   = 0x0020 // Changes each time the fabric starts or is reset; a driver that sees another value knows that all queue pairs are gone. 0 where the fabric cannot tell.
 	CoreClockKHz           Reg   = 0x0024 // Core clock in kHz: the unit of Uptime.
+	CoreMaxReads           Reg   = 0x0028 // READ requests one queue pair has outstanding at most; the peer must allow as many (max_dest_rd_atomic).
 	CoreControl            Reg   = 0x0040 // Global switches.
 	CoreLocalMACLow        Reg   = 0x0044 // Source MAC, octets 3..6: the third in bits 31..24, the last in bits 7..0.
 	CoreLocalMACHigh       Reg   = 0x0048 // Source MAC, octets 1 and 2 in bits 15..0.

@@ -26,18 +26,20 @@ func Ceiling(op Opcode, mtu MTU, v6 bool) float64 {
 }
 
 // MessageCeiling returns which share of a link's rate can be payload if every
-// message has size bytes and begins with the given opcode, which decides what
-// its packets are: SendOnly, SendOnlyImm, WriteOnly, WriteOnlyImm or
-// ReadResponseOnly. It is 0 for any other.
+// message has size bytes. only is the opcode that such a message has when one
+// packet holds it: SendOnly, SendOnlyImm, WriteOnly, WriteOnlyImm or
+// ReadResponseOnly. For any other the share is 0.
 func MessageCeiling(only Opcode, size int, mtu MTU, v6 bool) float64 {
 	if !mtu.Valid() || !only.IsOnly() || size <= 0 {
 		return 0
 	}
-	wire, left := 0, size
-	for left > 0 {
-		n := min(left, int(mtu))
-		wire += WireBytes(only.InMessage(left == size, left == n), n, v6)
-		left -= n
+	packets := mtu.Packets(size)
+	if packets == 1 {
+		return float64(size) / float64(WireBytes(only, size, v6))
 	}
+	full := int(mtu)
+	wire := WireBytes(only.InMessage(true, false), full, v6) +
+		(packets-2)*WireBytes(only.InMessage(false, false), full, v6) +
+		WireBytes(only.InMessage(false, true), size-(packets-1)*full, v6)
 	return float64(size) / float64(wire)
 }

@@ -22,7 +22,7 @@ package roce
 
 import "time"
 
-// Port is the UDP destination port of RoCE v2 (IANA "roce-v2" 4791, IBTA annex A17).
+// Port is the UDP destination port of RoCE v2 (IANA "roce", IBTA annex A17).
 const Port = 4791
 
 // PKeyDefault is the default partition key with full membership (IBTA, "Partitioning").

@@ -1,0 +1,164 @@
+package boards
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestBuiltIn(t *testing.T) {
+	names := Names()
+	if len(names) < 2 {
+		t.Fatalf("built in: %v", names)
+	}
+	for _, name := range names {
+		b, err := Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := b.Network.HardwareMAC("a board")
+		if err != nil || !m.IsUnicast() {
+			t.Errorf("%s: MAC %v, %v", name, m, err)
+		}
+	}
+	b, err := Load("rfsoc4x2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, ok := b.Aperture(b.MAC.Aperture)
+	if !ok || a.Base+uint64(b.MAC.Offset) != 0xA0010000 || a.File != "/dev/mem" {
+		t.Errorf("CMAC at %#x in %q", a.Base+uint64(b.MAC.Offset), a.File)
+	}
+	if len(b.Unverified) == 0 {
+		t.Error("nothing was run on this board: the description must say so")
+	}
+	if _, err := Load("../boards"); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "demo") {
+		t.Errorf("unknown board: %v", err)
+	}
+}
+
+const good = `
+model: m
+soc: versal
+device: xcvm1802
+apertures:
+  - {name: pl, file: /dev/mem, base: 0x1000000000, size: 0x20000}
+roce: {aperture: pl, offset: 0x0}
+mac: {driver: cmac, aperture: pl, offset: 0x10000, fec: none}
+network:
+  mac: {source: fixed, value: "02:00:00:00:00:0a"}
+  address: {source: fixed, value: 10.0.0.2}
+`
+
+func TestBasesHave64Bits(t *testing.T) {
+	b, err := Parse([]byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Apertures[0].Base != 0x10_0000_0000 {
+		t.Errorf("base %#x", b.Apertures[0].Base)
+	}
+}
+
+func TestInvalid(t *testing.T) {
+	for _, c := range []struct{ name, from, to, field string }{
+		{"unknown field", "model: m", "model: m\ncolour: red", "colour"},
+		{"unknown nested field", "fec: none", "fec: none, lanes: 4", "lanes"},
+		{"no model", "model: m", "model: ''", "model"},
+		{"soc", "soc: versal", "soc: z80", "soc"},
+		{"no device", "device: xcvm1802", "device: ''", "device"},
+		{"aperture base", "base: 0x1000000000", "base: 0x1000000001", "apertures[0].base"},
+		{"aperture wraps", "base: 0x1000000000", "base: 0xFFFFFFFFFFFFFFFC", "apertures[0].base"},
+		{"aperture size", "size: 0x20000", "size: 0", "apertures[0].size"},
+		{"negative base", "base: 0x1000000000", "base: -4", "base"},
+		{"roce aperture", "roce: {aperture: pl", "roce: {aperture: ps", "roce.aperture"},
+		{"roce outside", "offset: 0x0}", "offset: 0x1F000}", "roce.offset"},
+		{"mac outside", "offset: 0x10000", "offset: 0x1F000", "mac.offset"},
+		{"mac misaligned", "offset: 0x10000", "offset: 0x10002", "mac.offset"},
+		{"overlap", "offset: 0x10000", "offset: 0x1000", "mac.offset"},
+		{"fec", "fec: none", "fec: maybe", "mac.fec"},
+		{"driver", "driver: cmac", "driver: ''", "mac.driver"},
+		{"mac source", "mac: {source: fixed", "mac: {source: dice", "network.mac.source"},
+		{"multicast", "02:00:00:00:00:0a", "03:00:00:00:00:0a", "network.mac.value"},
+		{"mac text", "02:00:00:00:00:0a", "02:00", "network.mac.value"},
+		{"address", "10.0.0.2", "224.0.0.1", "network.address.value"},
+		{"address text", "10.0.0.2", "ten", "network.address.value"},
+		{"value without source", "{source: fixed, value: 10.0.0.2}", "{source: flag, value: 10.0.0.2}", "network.address.value"},
+	} {
+		text := strings.Replace(good, c.from, c.to, 1)
+		if text == good {
+			t.Fatalf("%s: the case changes nothing", c.name)
+		}
+		b, err := Parse([]byte(text))
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.field) {
+			t.Errorf("%s: %v, want ErrInvalid naming %s", c.name, err, c.field)
+		}
+		if b != nil {
+			t.Errorf("%s: a board came with the error", c.name)
+		}
+	}
+}
+
+func TestLoadFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mine.yaml")
+	if err := os.WriteFile(path, []byte(good), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := LoadFile(path); err != nil || b.Model != "m" {
+		t.Errorf("%+v, %v", b, err)
+	}
+	if _, err := LoadFile(path + ".none"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("missing file: %v", err)
+	}
+	if err := os.WriteFile(path, make([]byte, maxFile+10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadFile(path); !errors.Is(err, ErrInvalid) {
+		t.Errorf("large file: %v", err)
+	}
+}
+
+func TestNameMAC(t *testing.T) {
+	if NameMAC("a") == NameMAC("b") {
+		t.Error("two names, one address")
+	}
+	// The address of a deployed board must not change with the program.
+	if m := NameMAC("board1").String(); m != "32:02:10:99:37:f5" {
+		t.Errorf("board1 became %v", m)
+	}
+	for _, n := range []string{"", "a", "board 7", "β"} {
+		if m := NameMAC(n); !m.IsUnicast() || m[0]&2 == 0 {
+			t.Errorf("%q: %v", n, m)
+		}
+	}
+}
+
+// Whatever the file holds, the parser returns a board that passes its own
+// check, or an error.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(good))
+	f.Add([]byte("model: [1"))
+	f.Add([]byte("a: &a [*a]"))
+	f.Add([]byte("apertures: [{base: 1e99}]"))
+	for _, n := range Names() {
+		b, err := files.ReadFile(n + "/board.yaml")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b, err := Parse(data)
+		if (b == nil) == (err == nil) {
+			t.Fatalf("board %v with error %v", b, err)
+		}
+		if err != nil {
+			return
+		}
+		if err := b.Check(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,464 @@
+// Package demo runs the whole path on one machine: it starts the software
+// fabric, boardd and rocelinkd as processes of their own, shows what they
+// publish, and gives a verdict at the end. It needs no root and no hardware.
+package demo
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"rocelink"
+	"rocelink/agent/report"
+	"rocelink/agent/stream"
+)
+
+// Config shapes a run. The zero value of most fields is a default.
+type Config struct {
+	Programs string // folder of the programs
+	Dir      string // logs, register file, summary
+	// Duration of the run. 0: 10 s, or with Source until the source ends.
+	Duration time.Duration
+	// Verbs runs one stream each. Default: all; with Source: write-imm.
+	Verbs []rocelink.Verb
+	Frame string // frame bytes, as in "64KiB"
+	Rate  string // payload rate of each stream, as in "1G"; "0" is no limit
+	Count uint64 // frames of each stream; 0: until the end
+	MTU   int
+	// Source is a file (or "-": standard input) to send in place of the
+	// generator's pattern; Sink a file to write what arrives to.
+	Source, Sink string
+	Faults       []string // arguments of the fabric such as "--drop=1"
+	NATSListen   string   // default 127.0.0.1:4222, or a free port if that is taken
+	HostAddress  string   // default 127.0.0.1
+	BoardAddress string   // default 127.0.0.2
+	Capture      string   // pcap file the fabric writes
+	Out          io.Writer
+	JSON         bool // the summary as JSON instead of a table
+}
+
+// Exit codes of a run.
+const (
+	ExitOK     = 0 // nothing was lost or corrupt
+	ExitLost   = 1 // something was lost, corrupt or did not run
+	ExitFailed = 2 // the demo could not be run
+)
+
+const (
+	boardName    = "demo"
+	startLimit   = 20 * time.Second
+	stopLimit    = 15 * time.Second
+	defaultRun   = 10 * time.Second
+	defaultRate  = "1G"
+	defaultFrame = "64KiB"
+)
+
+// Run runs the demo until its duration is over, the source has ended or ctx
+// is cancelled, and returns the exit code.
+func Run(ctx context.Context, c Config) (int, error) {
+	c, err := c.complete()
+	if err != nil {
+		return ExitFailed, err
+	}
+	r := &run{Config: c, url: "nats://" + c.NATSListen, board: newBoardView()}
+	return r.do(ctx)
+}
+
+func (c Config) complete() (Config, error) {
+	if c.Out == nil {
+		c.Out = io.Discard
+	}
+	if c.Programs == "" || c.Dir == "" {
+		return c, errors.New("demo: give the folder of the programs and a folder to work in")
+	}
+	if c.Duration < 0 {
+		return c, fmt.Errorf("demo: duration %v: give 0 or more", c.Duration)
+	}
+	if c.Duration == 0 && c.Source == "" && c.Count == 0 {
+		c.Duration = defaultRun
+	}
+	if len(c.Verbs) == 0 {
+		c.Verbs = []rocelink.Verb{rocelink.VerbSend, rocelink.VerbWriteImm, rocelink.VerbWrite, rocelink.VerbRead}
+		if c.Source != "" {
+			c.Verbs = []rocelink.Verb{rocelink.VerbWriteImm}
+		}
+	}
+	if c.Source != "" && len(c.Verbs) > 1 {
+		return c, fmt.Errorf("demo: a source file feeds one stream, not %d: give one verb", len(c.Verbs))
+	}
+	if c.Sink != "" && len(c.Verbs) > 1 {
+		return c, fmt.Errorf("demo: a sink file takes one stream, not %d: give one verb", len(c.Verbs))
+	}
+	if c.Frame == "" {
+		c.Frame = defaultFrame
+	}
+	if c.Rate == "" {
+		c.Rate = defaultRate
+		if c.Source != "" {
+			c.Rate = "0"
+		}
+	}
+	if c.HostAddress == "" {
+		c.HostAddress = "127.0.0.1"
+	}
+	if c.BoardAddress == "" {
+		c.BoardAddress = "127.0.0.2"
+	}
+	if c.NATSListen == "" {
+		c.NATSListen = "127.0.0.1:4222"
+		if l, err := net.Listen("tcp", c.NATSListen); err == nil {
+			l.Close()
+		} else if c.NATSListen, err = freePort(); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("demo: find a free port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// run is one run under way.
+type run struct {
+	Config
+	url                   string
+	fabric, boardd, hostd *process
+	board                 *boardView
+	sent                  [sha256.Size]byte
+	problems              []string
+}
+
+func (r *run) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }
+
+func (r *run) do(ctx context.Context) (code int, err error) {
+	if err := os.MkdirAll(r.Dir, 0o755); err != nil {
+		return ExitFailed, fmt.Errorf("demo: %w", err)
+	}
+	summary := filepath.Join(r.Dir, "summary.json")
+	if err := os.Remove(summary); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return ExitFailed, fmt.Errorf("demo: %w", err)
+	}
+	died := make(chan string, 16)
+	again := func(p *process, err error) bool {
+		if ctx.Err() != nil || p == r.hostd && err == nil {
+			return false // rocelinkd ends by itself when its streams have ended
+		}
+		var text string
+		if err != nil {
+			text = err.Error()
+		} else {
+			text = "ended"
+		}
+		select {
+		case died <- fmt.Sprintf("%s: %s; starting it again (%s)", p.name, text, p.log):
+		default:
+		}
+		return p.restarted() < 20
+	}
+	r.build(summary)
+	defer func() {
+		if stopErr := r.stopAll(); stopErr != nil && err == nil && code == ExitOK {
+			code, err = ExitLost, stopErr
+		}
+	}()
+	r.say("rocelink demo: board, fabric, wire, receive loop, status on this machine (software fabric, software verbs)")
+	for _, p := range []*process{r.hostd, r.fabric, r.boardd} {
+		if err := p.start(again); err != nil {
+			return ExitFailed, err
+		}
+	}
+	watch, err := newWatcher(r.url, r.board)
+	if err != nil {
+		return ExitFailed, err
+	}
+	defer watch.close()
+	r.say("  NATS      %s   see more from another terminal: %s --nats %s status", r.url, filepath.Join(r.Programs, "rocectl"), r.url)
+
+	if err := r.awaitRunning(ctx, watch, died); err != nil {
+		r.say("%v", err)
+		r.tails()
+		return ExitFailed, err
+	}
+	r.loop(ctx, watch, died)
+	hostErr := r.hostd.stop(stopLimit)
+	watch.drain()
+	return r.conclude(summary, watch, hostErr)
+}
+
+func (r *run) build(summary string) {
+	registers := filepath.Join(r.Dir, "fabric.regs")
+	fabric := append([]string{"--registers", registers}, r.Faults...)
+	if r.Source != "" {
+		fabric = append(fabric, "--source", r.Source)
+	}
+	if r.Capture != "" {
+		fabric = append(fabric, "--pcap", r.Capture)
+	}
+	board := []string{"--board", "demo", "--registers", registers, "--name", boardName, "--nats", r.url, "--address", r.BoardAddress}
+	host := []string{"--nats-listen", r.NATSListen, "--device", "soft:" + r.HostAddress, "--name", "host", "--summary", summary, "--once"}
+	for _, v := range r.Verbs {
+		spec := fmt.Sprintf("name=%s,board=%s,verb=%s,frame=%s,rate=%s", v, boardName, v, r.Frame, r.Rate)
+		if r.Count > 0 {
+			spec += fmt.Sprintf(",count=%d", r.Count)
+		}
+		if r.MTU > 0 {
+			spec += fmt.Sprintf(",mtu=%d", r.MTU)
+		}
+		if r.Source != "" {
+			spec += ",source=external"
+		}
+		if r.Sink != "" {
+			spec += ",sink=file:" + r.Sink
+		}
+		host = append(host, "--stream", spec)
+	}
+	add := func(name string, args []string) *process {
+		p := &process{name: name, path: filepath.Join(r.Programs, name), args: args, log: logFile(r.Dir, name)}
+		_ = os.Remove(p.log)
+		return p
+	}
+	r.fabric, r.boardd, r.hostd = add("rocelink-fabric", fabric), add("boardd", board), add("rocelinkd", host)
+	if r.Source == "-" {
+		r.fabric.in = os.Stdin
+	}
+}
+
+// awaitRunning waits until every stream is open, showing the steps.
+func (r *run) awaitRunning(ctx context.Context, w *watcher, died <-chan string) error {
+	limit := time.NewTimer(startLimit)
+	defer limit.Stop()
+	fabricShown, linkShown := false, false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.hostd.done:
+			return nil // all ended already, or failed; conclude tells
+		case <-limit.C:
+			return fmt.Errorf("demo: not all streams were running after %v: %s", startLimit, r.board.missing(r.Verbs))
+		case text := <-died:
+			r.say("  %s", text)
+		case <-w.changed:
+			b := r.board.status()
+			if b.Fabric.Present && !fabricShown {
+				fabricShown = true
+				r.say("  fabric    RoCE core %s, %d queue pairs, path MTU %d", b.Fabric.Version, b.Fabric.QueuePairs, b.Fabric.MaxMTU)
+			}
+			if b.Link.Up && !linkShown {
+				linkShown = true
+				r.say("  board     %s: %s link up, %s", report.Printable(b.Board), b.Link.Driver, r.BoardAddress)
+			}
+			if r.board.missing(r.Verbs) == "" {
+				var names []string
+				for _, v := range r.Verbs {
+					names = append(names, string(v))
+				}
+				r.say("  streams   %s, frames of %s at %s\n", strings.Join(names, ", "), r.Frame, rateText(r.Rate))
+				return nil
+			}
+		}
+	}
+}
+
+func rateText(rate string) string {
+	if rate == "0" {
+		return "full rate"
+	}
+	return rate + "b/s each"
+}
+
+// loop prints a line a second until the end.
+func (r *run) loop(ctx context.Context, w *watcher, died <-chan string) {
+	if ctx.Err() != nil {
+		return
+	}
+	begin := time.Now()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var end <-chan time.Time
+	if r.Duration > 0 {
+		t := time.NewTimer(r.Duration)
+		defer t.Stop()
+		end = t.C
+	}
+	r.say("%s", w.heading(r.Verbs))
+	for {
+		select {
+		case <-ctx.Done():
+			r.say("interrupted: ending the streams")
+			return
+		case <-end:
+			return
+		case <-r.hostd.done:
+			return
+		case text := <-died:
+			r.say("  %s", text)
+		case <-w.changed:
+		case <-tick.C:
+			r.say("%s", w.line(time.Since(begin), r.Verbs))
+		}
+	}
+}
+
+func (r *run) stopAll() error {
+	var errs []error
+	for _, p := range []*process{r.hostd, r.boardd, r.fabric} {
+		if err := p.stop(stopLimit); err != nil && p != r.hostd {
+			errs = append(errs, fmt.Errorf("%s: %w (%s)", p.name, err, p.log))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Summary is what the demo says at its end.
+type Summary struct {
+	OK       bool            `json:"ok"`
+	Streams  []stream.Result `json:"streams"`
+	Restarts map[string]int  `json:"restarts,omitempty"`
+	Problems []string        `json:"problems,omitempty"`
+	// SHA-256 of source and sink where both are files.
+	SourceSHA256 string `json:"source_sha256,omitempty"`
+	SinkSHA256   string `json:"sink_sha256,omitempty"`
+}
+
+func (r *run) conclude(file string, w *watcher, hostErr error) (int, error) {
+	var s Summary
+	data, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(data, &s.Streams)
+	}
+	problem := func(format string, args ...any) { s.Problems = append(s.Problems, fmt.Sprintf(format, args...)) }
+	if err != nil {
+		problem("rocelinkd left no summary: %v", err)
+	} else if hostErr != nil {
+		problem("rocelinkd: %v", hostErr)
+	}
+	for _, v := range r.Verbs {
+		found := false
+		for _, res := range s.Streams {
+			found = found || res.Stream == string(v)
+		}
+		if !found {
+			problem("stream %s has no result", v)
+		}
+	}
+	for _, res := range s.Streams {
+		if res.Problem != "" {
+			problem("stream %s: %s", res.Stream, res.Problem)
+		}
+	}
+	for _, text := range w.lost() {
+		problem("%s", text)
+	}
+	for _, p := range []*process{r.fabric, r.boardd, r.hostd} {
+		if n := p.restarted(); n > 0 {
+			if s.Restarts == nil {
+				s.Restarts = map[string]int{}
+			}
+			s.Restarts[p.name] = n
+		}
+	}
+	if r.Sink != "" {
+		if s.SinkSHA256, err = hashFile(r.Sink); err != nil {
+			problem("sink: %v", err)
+		}
+		if r.Source != "" && r.Source != "-" {
+			if s.SourceSHA256, err = hashFile(r.Source); err != nil {
+				problem("source: %v", err)
+			} else if s.SourceSHA256 != s.SinkSHA256 {
+				problem("sink %s differs from source %s", r.Sink, r.Source)
+			}
+		}
+	}
+	s.OK = len(s.Problems) == 0
+	if err := s.write(r.Out, r.JSON); err != nil {
+		return ExitFailed, err
+	}
+	if !s.OK {
+		r.tails()
+		return ExitLost, nil
+	}
+	return ExitOK, nil
+}
+
+func (s Summary) write(w io.Writer, asJSON bool) error {
+	if asJSON {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(s)
+	}
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "stream\tsource frames\tacknowledged\treceived\tverified\tmissing\tcorrupt\terrors\tpackets\tresent\tsessions\t")
+	for _, r := range s.Streams {
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", r.Stream, r.Board.SourceFrames, r.Board.FramesDone,
+			r.Received(), r.Verified(), r.Total.Missing+r.Total.Overrun, r.Total.Corrupt+r.Board.ReadBad, r.Total.Errors, r.Board.PacketsSent, r.Board.PacketsResent, r.Sessions)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for name, n := range s.Restarts {
+		fmt.Fprintf(w, "%s was started again %d times\n", name, n)
+	}
+	if s.SinkSHA256 != "" {
+		if s.SourceSHA256 != "" {
+			fmt.Fprintf(w, "source sha256 %s\n", s.SourceSHA256)
+		}
+		fmt.Fprintf(w, "sink   sha256 %s\n", s.SinkSHA256)
+	}
+	for _, p := range s.Problems {
+		fmt.Fprintf(w, "problem: %s\n", report.Printable(p))
+	}
+	verdict := "PASS: every frame arrived once, in order, and was right"
+	if !s.OK {
+		verdict = "FAIL"
+	}
+	fmt.Fprintln(w, verdict)
+	return nil
+}
+
+func hashFile(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// tails shows the end of each log, where the reason of a failure is.
+func (r *run) tails() {
+	const lines = 8
+	for _, p := range []*process{r.fabric, r.boardd, r.hostd} {
+		data, err := os.ReadFile(p.log)
+		if err != nil || len(bytes.TrimSpace(data)) == 0 {
+			continue
+		}
+		all := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
+		r.say("--- end of %s", p.log)
+		for _, l := range all[max(0, len(all)-lines):] {
+			r.say("    %s", report.Printable(l))
+		}
+	}
+}

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 )
 
@@ -137,8 +139,11 @@ func TestFarOffset(t *testing.T) {
 	const period = 1<<31 - 1
 	near, far := make([]byte, 512), make([]byte, 512)
 	Fill(near, PRBS31, 7)
-	for _, times := range []int{1, 2, 1 << 20} {
-		FillAt(far, PRBS31, 7, times*period)
+	for _, times := range []uint64{1, 2, 1 << 20} {
+		if times*period > math.MaxInt {
+			break
+		}
+		FillAt(far, PRBS31, 7, int(times*period))
 		if !bytes.Equal(near, far) {
 			t.Errorf("%d periods later the sequence differs", times)
 		}
@@ -147,7 +152,11 @@ func TestFarOffset(t *testing.T) {
 	if bytes.Equal(near, far) {
 		t.Error("a byte before the period it is the same")
 	}
-	FillAt(far, Counter, 7, 8<<32)
+	words := uint64(1) << 32
+	if strconv.IntSize < 64 {
+		return
+	}
+	FillAt(far, Counter, 7, int(8*words))
 	if got := binary.LittleEndian.Uint64(far); got != 7<<32 {
 		t.Errorf("counter beyond 2^32 words: %#x", got)
 	}

@@ -55,6 +55,8 @@ func (c *Core) CheckStream(s Stream) error {
 		return setting("frame bytes", s.FrameBytes, "at most %d", c.info.MaxFrameBytes)
 	case s.CRC && s.FrameBytes < crcBytes:
 		return setting("frame bytes", s.FrameBytes, "at least %d, the CRC", crcBytes)
+	case s.External && (s.FrameBytes == 0 || s.CRC && s.FrameBytes == crcBytes):
+		return setting("frame bytes", s.FrameBytes, "more than the CRC: frames of the external source are not empty")
 	case !s.ring():
 		if s.Credit != 0 {
 			return setting("credit", fmt.Sprintf("%#x", s.Credit), "0: only verb write has a credit word")

@@ -53,8 +53,8 @@ const TrailerBytes = 16
 
 // Region is the host memory of a stream.
 type Region struct {
-	Address    Count  `json:"address"` // of slot 0
-	RKey       uint32 `json:"rkey"`
+	Address    Count  `json:"address"`     // of slot 0
+	RKey       uint32 `json:"rkey"`        // remote key of the region
 	Slots      uint32 `json:"slots"`       // receives for SEND, ring slots otherwise
 	Stride     uint32 `json:"stride"`      // bytes from slot to slot
 	FrameBytes uint32 `json:"frame_bytes"` // largest frame
@@ -93,17 +93,17 @@ const (
 // OpenRequest asks a board to set up a stream. The host's queue pair exists
 // and its receives are posted.
 type OpenRequest struct {
-	Version int    `json:"version"`
-	Host    string `json:"host"`
-	Stream  string `json:"stream"`
-	Verb    Verb   `json:"verb"`
-	QPN     uint32 `json:"qpn"`
-	PSN     uint32 `json:"psn"` // first PSN the host would send
-	Address string `json:"address"`
-	MAC     string `json:"mac"`
-	MTU     int    `json:"mtu"`
-	Region  Region `json:"region"`
-	Source  Source `json:"source"`
+	Version int    `json:"version"` // of the contract
+	Host    string `json:"host"`    // name of the agent
+	Stream  string `json:"stream"`  // name the agent gave the stream
+	Verb    Verb   `json:"verb"`    // send, send-imm, write, write-imm or read
+	QPN     uint32 `json:"qpn"`     // queue pair number, 24 bits
+	PSN     uint32 `json:"psn"`     // first PSN the host would send
+	Address string `json:"address"` // IP address of the port
+	MAC     string `json:"mac"`     // MAC of the port
+	MTU     int    `json:"mtu"`     // path MTU the port carries, bytes
+	Region  Region `json:"region"`  // where frames go
+	Source  Source `json:"source"`  // where frames come from
 	// LeaseMillis is how long the board keeps the stream without a renewal;
 	// 0 is DefaultLeaseMillis.
 	LeaseMillis int `json:"lease_ms,omitempty"`
@@ -130,14 +130,14 @@ const (
 
 // OpenReply is the board's half of the set-up.
 type OpenReply struct {
-	Version int    `json:"version"`
-	Session Count  `json:"session"`
-	Epoch   Count  `json:"epoch"` // changes when the board restarts
-	QPN     uint32 `json:"qpn"`
-	PSN     uint32 `json:"psn"` // first PSN the board will send
-	MTU     int    `json:"mtu"` // the smaller of both sides
-	Address string `json:"address"`
-	MAC     string `json:"mac"`
+	Version int    `json:"version"` // of the contract
+	Session Count  `json:"session"` // number the board gave at open
+	Epoch   Count  `json:"epoch"`   // changes when the board restarts
+	QPN     uint32 `json:"qpn"`     // queue pair number, 24 bits
+	PSN     uint32 `json:"psn"`     // first PSN the board will send
+	MTU     int    `json:"mtu"`     // the smaller of both sides
+	Address string `json:"address"` // IP address of the port
+	MAC     string `json:"mac"`     // MAC of the port
 	// LeaseMillis is the lease the board grants; it also bounds the time from
 	// this reply to the start request.
 	LeaseMillis int `json:"lease_ms"`
@@ -145,9 +145,9 @@ type OpenReply struct {
 
 // SessionRequest names an open stream.
 type SessionRequest struct {
-	Version int   `json:"version"`
-	Session Count `json:"session"`
-	Epoch   Count `json:"epoch"`
+	Version int   `json:"version"` // of the contract
+	Session Count `json:"session"` // number the board gave at open
+	Epoch   Count `json:"epoch"`   // random number of this start of the program
 	// Ready is set by start: the host's queue pair is ready to receive.
 	Ready bool `json:"ready,omitempty"`
 }
@@ -155,26 +155,26 @@ type SessionRequest struct {
 // ResetRequest asks the board to close every stream and set fabric and link up
 // again.
 type ResetRequest struct {
-	Version int    `json:"version"`
-	Reason  string `json:"reason,omitempty"`
+	Version int    `json:"version"`          // of the contract
+	Reason  string `json:"reason,omitempty"` // for the log
 }
 
 // RegisterRequest reads one register by the block and name of the register
-// table ("Core", "Version") . Only registers without read side effects can be
+// table ("Core", "Version"). Only registers without read side effects can be
 // read.
 type RegisterRequest struct {
-	Version  int    `json:"version"`
-	Block    string `json:"block"`
-	Register string `json:"register"`
+	Version  int    `json:"version"`  // of the contract
+	Block    string `json:"block"`    // of the register table
+	Register string `json:"register"` // its name
 }
 
 // RegisterReply is the value of a register.
 type RegisterReply struct {
-	Version int    `json:"version"`
-	Block   string `json:"block"`
-	Name    string `json:"register"`
-	Offset  uint32 `json:"offset"` // in its block
-	Value   Count  `json:"value"`
+	Version int    `json:"version"`  // of the contract
+	Block   string `json:"block"`    // of the register table
+	Name    string `json:"register"` // its name
+	Offset  uint32 `json:"offset"`   // in its block
+	Value   Count  `json:"value"`    // 32 or 64 bits
 }
 
 // Code is why a board refused a request; it travels as the error code of the

@@ -5,16 +5,16 @@ import "time"
 // Window is what the receive loop saw in about one second, from the first
 // message after idleness or the end of the window before.
 type Window struct {
-	Version int    `json:"version"`
-	Host    string `json:"host"`
-	Board   string `json:"board"`
-	Stream  string `json:"stream"`
-	Session Count  `json:"session"`
-	Verb    Verb   `json:"verb"`
-	Number  Count  `json:"number"` // of the window in its session, from 1
+	Version int    `json:"version"` // of the contract
+	Host    string `json:"host"`    // name of the agent
+	Board   string `json:"board"`   // name of the board
+	Stream  string `json:"stream"`  // name the agent gave the stream
+	Session Count  `json:"session"` // number the board gave at open
+	Verb    Verb   `json:"verb"`    // send, send-imm, write, write-imm or read
+	Number  Count  `json:"number"`  // of the window in its session, from 1
 
 	Start time.Time `json:"start"` // host clock
-	End   time.Time `json:"end"`
+	End   time.Time `json:"end"`   // host clock
 	// DurationNS is End-Start by the monotonic clock.
 	DurationNS int64 `json:"duration_ns"`
 	// FirstPacket is set in a window that began after idleness: when the first
@@ -22,21 +22,21 @@ type Window struct {
 	FirstPacket *time.Time `json:"first_packet,omitempty"`
 	// Last: the loop left; Reason says why.
 	Last   bool   `json:"last,omitempty"`
-	Reason string `json:"reason,omitempty"`
+	Reason string `json:"reason,omitempty"` // why the loop left
 
-	Messages Count `json:"messages"`
-	Bytes    Count `json:"bytes"`
+	Messages Count `json:"messages"` // completions without error, or slots found written
+	Bytes    Count `json:"bytes"`    // of those messages
 	// BitsPerSecond is 8·Bytes over the true duration.
 	BitsPerSecond float64 `json:"bits_per_second"`
 
 	// Smallest and largest time between two polls that found something.
-	MinGapNS int64 `json:"min_gap_ns"`
-	MaxGapNS int64 `json:"max_gap_ns"`
+	MinGapNS int64 `json:"min_gap_ns"` // smallest time between two polls that found something
+	MaxGapNS int64 `json:"max_gap_ns"` // largest such time
 
-	EmptyPolls Count `json:"empty_polls"`
-	Batches    Count `json:"batches"`
-	Sleeps     Count `json:"sleeps"`
-	Reposts    Count `json:"reposts"`
+	EmptyPolls Count `json:"empty_polls"` // polls that found nothing
+	Batches    Count `json:"batches"`     // polls that found something
+	Sleeps     Count `json:"sleeps"`      // waits on the completion channel
+	Reposts    Count `json:"reposts"`     // receives posted again
 	// ByStatus counts completions by status name, errors only.
 	ByStatus map[string]Count `json:"by_status,omitempty"`
 
@@ -50,7 +50,7 @@ type Window struct {
 
 	// HeldSlots is how many slots consumers held at the end.
 	HeldSlots Count `json:"held_slots"`
-	Slots     Count `json:"slots"`
+	Slots     Count `json:"slots"` // slots of the region
 
 	// Total is the same since the session began.
 	Total Totals `json:"total"`
@@ -58,17 +58,17 @@ type Window struct {
 
 // Totals are sums over a session.
 type Totals struct {
-	Messages  Count `json:"messages"`
-	Bytes     Count `json:"bytes"`
-	Missing   Count `json:"missing"`
-	Duplicate Count `json:"duplicate"`
-	Late      Count `json:"late"`
-	Overrun   Count `json:"overrun"`
-	Corrupt   Count `json:"corrupt"`
-	Accepted  Count `json:"accepted"`
-	Verified  Count `json:"verified"`
-	Errors    Count `json:"errors"` // completions with an error, flushes not counted
-	Flushed   Count `json:"flushed"`
+	Messages  Count `json:"messages"`  // completions without error, or slots found written
+	Bytes     Count `json:"bytes"`     // of those messages
+	Missing   Count `json:"missing"`   // frame sequences never seen
+	Duplicate Count `json:"duplicate"` // seen again
+	Late      Count `json:"late"`      // seen after a later one
+	Overrun   Count `json:"overrun"`   // slots overwritten before or while they were looked at
+	Corrupt   Count `json:"corrupt"`   // content wrong
+	Accepted  Count `json:"accepted"`  // taken by the sink
+	Verified  Count `json:"verified"`  // content checked and right
+	Errors    Count `json:"errors"`    // completions with an error, flushes not counted
+	Flushed   Count `json:"flushed"`   // receives that ended unused
 }
 
 // Add adds other to t.

@@ -1,0 +1,68 @@
+# rocelink. `make demo` shows it, `make test` proves it; `make help` lists the rest.
+
+GO       ?= go
+BUILD    := build
+BIN      := $(BUILD)/bin
+PROGRAMS := rocelink-fabric boardd rocelinkd rocectl rocelink-demo
+
+# Settings of the demo, as in `make demo DURATION=30 DROP=1`.
+DURATION ?=
+VERBS    ?=
+FRAME    ?=
+RATE     ?=
+COUNT    ?= 0
+MTU      ?= 0
+SOURCE   ?=
+SINK     ?=
+DROP     ?=
+DUPLICATE ?=
+REORDER  ?=
+CORRUPT  ?=
+DELAY    ?=
+SEED     ?= 0
+PCAP     ?=
+FUZZTIME ?= 3s
+
+.PHONY: help demo build test check bench generate tools clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make demo      run board, fabric and host on this machine (DURATION=10 VERBS= FRAME= RATE= COUNT= MTU='
+	@echo '               SOURCE= SINK= DROP= DUPLICATE= REORDER= CORRUPT= DELAY= SEED= PCAP=)'
+	@echo 'make test      install what the tests need where that is possible, then run all of them'
+	@echo 'make check     gofmt, vet, staticcheck'
+	@echo 'make bench     measure the data path'
+	@echo 'make build     the programs, into $(BIN)'
+	@echo 'make generate  what follows from the register table'
+	@echo 'make clean     remove $(BUILD)'
+
+# The programs need no C compiler.
+build:
+	@mkdir -p $(BIN)
+	@echo 'building the programs into $(BIN)'
+	@CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./fpga/model/cmd/rocelink-fabric ./firmware/cmd/boardd \
+		./agent/cmd/rocelinkd ./agent/cmd/rocectl ./agent/cmd/rocelink-demo
+
+demo: build
+	@exec $(BIN)/rocelink-demo --programs $(BIN) --dir $(BUILD)/demo --duration '$(DURATION)' --verbs '$(VERBS)' \
+		--frame '$(FRAME)' --rate '$(RATE)' --count '$(COUNT)' --mtu '$(MTU)' --source '$(SOURCE)' --sink '$(SINK)' \
+		--drop '$(DROP)' --duplicate '$(DUPLICATE)' --reorder '$(REORDER)' --corrupt '$(CORRUPT)' --delay '$(DELAY)' \
+		--seed '$(SEED)' --pcap '$(PCAP)'
+
+test: tools
+	@GO='$(GO)' FUZZTIME='$(FUZZTIME)' .ci/test
+
+check:
+	@GO='$(GO)' .ci/check
+
+bench:
+	@GO='$(GO)' .ci/bench
+
+generate:
+	$(GO) generate ./...
+
+tools:
+	@.ci/tools
+
+clean:
+	rm -rf $(BUILD)

@@ -1,0 +1,312 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"rocelink"
+	"rocelink/agent/receive"
+	"rocelink/agent/verbs"
+	"rocelink/fpga/pattern"
+	"rocelink/fpga/roce"
+)
+
+// session is one set-up of a stream: everything between open and close.
+type session struct {
+	stream *Stream
+	reply  rocelink.OpenReply
+	board  rocelink.StreamStatus // as last heard
+	qp     verbs.QueuePair
+	loop   *receive.Loop
+	// undo holds what must be undone, in the order it was done.
+	undo []step
+
+	running   bool          // the loop was started
+	loopEnded chan struct{} // loopErr is valid afterwards
+	loopErr   error
+	published chan struct{}
+}
+
+type step struct {
+	name string
+	undo func() error
+}
+
+func (s *session) did(name string, undo func() error) { s.undo = append(s.undo, step{name, undo}) }
+
+// Codes of the set-up.
+const (
+	// rnrTimer is 0.64 ms (IBTA vol. 1, table 45).
+	rnrTimer = 12
+	maxReads = 16
+)
+
+func access(v rocelink.Verb) verbs.Access {
+	switch v {
+	case rocelink.VerbWrite:
+		// The board reads the word that counts released frames.
+		return verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead
+	case rocelink.VerbWriteImm:
+		return verbs.LocalWrite | verbs.RemoteWrite
+	case rocelink.VerbRead:
+		return verbs.LocalWrite | verbs.RemoteRead
+	}
+	return verbs.LocalWrite
+}
+
+// open sets a session up. If a step fails, those before it are undone in
+// reverse and the error names the step.
+func (s *Stream) open(ctx context.Context) (_ *session, err error) {
+	n := &session{stream: s, loopEnded: make(chan struct{}), published: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("open stream %s: %w", s.spec.Name, err)
+			if undoErr := n.unwind(); undoErr != nil {
+				err = fmt.Errorf("%w; and then: %w", err, undoErr)
+			}
+		}
+	}()
+	spec, dev := s.spec, s.agent.dev
+	port, err := dev.Port()
+	if err != nil {
+		return nil, fmt.Errorf("port: %w", err)
+	}
+	if !port.Active {
+		return nil, fmt.Errorf("port of %s is down", dev.Name())
+	}
+	mtu := port.MTU
+	if spec.MTU > 0 {
+		mtu = min(mtu, roce.MTU(spec.MTU))
+	}
+
+	slots := spec.stride() * uint64(spec.Slots)
+	memory, err := verbs.AllocMemory(int(slots+creditBytes), false)
+	if err != nil {
+		return nil, err
+	}
+	n.did("free memory", memory.Free)
+	region, err := s.agent.pd.Register(memory, access(spec.Verb))
+	if err != nil {
+		return nil, fmt.Errorf("register %d bytes: %w", len(memory.Bytes()), err)
+	}
+	n.did("deregister memory", region.Close)
+	receives := spec.Slots
+	if spec.Verb == rocelink.VerbWrite || spec.Verb == rocelink.VerbRead {
+		receives = 1
+	}
+	cq, err := dev.CreateCQ(receives + 1)
+	if err != nil {
+		return nil, fmt.Errorf("completion queue of %d: %w", receives+1, err)
+	}
+	n.did("destroy completion queue", cq.Close)
+	n.qp, err = s.agent.pd.CreateQP(verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxReceives: receives})
+	if err != nil {
+		return nil, fmt.Errorf("queue pair: %w", err)
+	}
+	n.did("destroy queue pair", n.qp.Close)
+	if err := n.qp.Init(access(spec.Verb)); err != nil {
+		return nil, fmt.Errorf("queue pair to INIT: %w", err)
+	}
+
+	s.mu.Lock()
+	number := s.result.Sessions
+	s.mu.Unlock()
+	sink, err := s.take(number)
+	if err != nil {
+		return nil, fmt.Errorf("sink: %w", err)
+	}
+	if c, ok := sink.(interface{ Close() error }); ok {
+		n.did("close sink", c.Close)
+	}
+	config := receive.Config{
+		QP: n.qp, CQ: cq, Memory: memory, LKey: region.LKey(), Verb: spec.Verb,
+		Slots: uint32(spec.Slots), Stride: uint32(spec.stride()), FrameBytes: uint32(spec.FrameBytes.Bytes),
+		Sink: sink, Batch: spec.Batch, CPU: spec.CPU, Host: s.agent.host, Board: spec.Board, Stream: spec.Name,
+	}
+	if spec.Mode == "busy" {
+		config.Mode = receive.Busy
+	}
+	var credit rocelink.Count
+	if spec.Verb == rocelink.VerbWrite && !spec.FreeRunning {
+		config.CreditOffset = int(slots)
+		credit = rocelink.Count(region.Address() + slots)
+	}
+	if spec.Verb == rocelink.VerbRead {
+		kind, err := pattern.ParseKind(spec.Source)
+		if err != nil {
+			return nil, fmt.Errorf("source: %w", err)
+		}
+		config.Fill = func(slot int, frame []byte) {
+			pattern.Fill(frame, kind, uint64(slot))
+			if spec.CRC {
+				_ = pattern.SealCRC(frame) // the frame has room: Spec.Complete
+			}
+		}
+	}
+
+	psn := randomPSN()
+	request := rocelink.OpenRequest{
+		Version: rocelink.Version, Host: s.agent.host, Stream: spec.Name, Verb: spec.Verb,
+		QPN: uint32(n.qp.QPN()), PSN: uint32(psn), Address: port.Address.String(), MAC: roce.MAC(port.MAC).String(), MTU: int(mtu),
+		Region: rocelink.Region{
+			Address: rocelink.Count(region.Address()), RKey: region.RKey(), Slots: uint32(spec.Slots),
+			Stride: uint32(spec.stride()), FrameBytes: uint32(spec.FrameBytes.Bytes), Credit: credit,
+		},
+		Source:      rocelink.Source{Kind: spec.Source, CRC: spec.CRC, RateKbps: spec.Rate.kbps(), Burst: uint32(spec.Burst), Count: rocelink.Count(spec.Count)},
+		LeaseMillis: int(spec.Lease.Milliseconds()), Timeout: spec.Timeout, RetryCount: spec.RetryCount, RNRRetry: spec.RNRRetry, Window: spec.Window,
+	}
+	if err := Request(ctx, s.agent.nc, spec.Board, rocelink.EndpointOpen, request, &n.reply); err != nil {
+		return nil, err
+	}
+	// Undone in reverse: the board stops sending before the queue pair goes.
+	n.did("end the receive loop", n.stopLoop)
+	n.did("close at the board", n.closeAtBoard)
+	peer, err := peerOf(n.reply, mtu)
+	if err != nil {
+		return nil, err
+	}
+
+	config.Session = n.reply.Session
+	if n.loop, err = receive.New(config); err != nil {
+		return nil, fmt.Errorf("receive loop: %w", err)
+	}
+	if err := n.loop.Prepare(); err != nil {
+		return nil, fmt.Errorf("post receives: %w", err)
+	}
+	if err := n.qp.ReadyToReceive(peer); err != nil {
+		return nil, fmt.Errorf("queue pair to RTR: %w", err)
+	}
+	if err := n.qp.ReadyToSend(psn); err != nil {
+		return nil, fmt.Errorf("queue pair to RTS: %w", err)
+	}
+	go n.publish()
+	go func() {
+		n.loopErr = n.loop.Run()
+		close(n.loopEnded)
+	}()
+	n.running = true
+	var status rocelink.StreamStatus
+	start := rocelink.SessionRequest{Version: rocelink.Version, Session: n.reply.Session, Epoch: n.reply.Epoch, Ready: true}
+	if err := Request(ctx, s.agent.nc, spec.Board, rocelink.EndpointStart, start, &status); err != nil {
+		return nil, err
+	}
+	n.board = status
+	s.mu.Lock()
+	s.session = n
+	s.result.Sessions++
+	s.mu.Unlock()
+	s.agent.event("stream-open", spec.Name, n.reply.Session, "%s from board %s: QPN %#06x ← %#06x, path MTU %d", spec.Verb, spec.Board, request.QPN, n.reply.QPN, n.reply.MTU)
+	return n, nil
+}
+
+// peerOf checks what the board answered and turns it into attributes.
+func peerOf(r rocelink.OpenReply, most roce.MTU) (verbs.PeerAttributes, error) {
+	address, err := netip.ParseAddr(r.Address)
+	if err != nil {
+		return verbs.PeerAttributes{}, fmt.Errorf("board's reply: address: %w", err)
+	}
+	mac, err := roce.ParseMAC(r.MAC)
+	if err != nil {
+		return verbs.PeerAttributes{}, fmt.Errorf("board's reply: MAC: %w", err)
+	}
+	mtu := roce.MTU(r.MTU)
+	if !mtu.Valid() || mtu > most {
+		return verbs.PeerAttributes{}, fmt.Errorf("board's reply: path MTU %d, at most %d was asked for", r.MTU, most)
+	}
+	if r.QPN > roce.QPNMask || r.PSN > roce.PSNMask || r.LeaseMillis < rocelink.MinLeaseMillis {
+		return verbs.PeerAttributes{}, fmt.Errorf("board's reply: QPN %#x, PSN %#x or lease of %d ms out of range", r.QPN, r.PSN, r.LeaseMillis)
+	}
+	return verbs.PeerAttributes{
+		QPN: roce.QPN(r.QPN), PSN: roce.PSN(r.PSN), Address: address, MAC: mac, MTU: mtu, MinRNRTimer: rnrTimer, MaxReads: maxReads,
+	}, nil
+}
+
+func (s *session) lease() time.Duration { return time.Duration(s.reply.LeaseMillis) * time.Millisecond }
+
+// request asks the board about this session and keeps its answer.
+func (s *session) request(ctx context.Context, endpoint string) (rocelink.StreamStatus, error) {
+	var status rocelink.StreamStatus
+	err := Request(ctx, s.stream.agent.nc, s.stream.spec.Board, endpoint,
+		rocelink.SessionRequest{Version: rocelink.Version, Session: s.reply.Session, Epoch: s.reply.Epoch}, &status)
+	if err == nil {
+		s.board = status
+	}
+	return status, err
+}
+
+// outOfStep reports whether a board's status says something of this session
+// that a renewal should find out at once.
+func (s *session) outOfStep(b *rocelink.BoardStatus) bool {
+	if b.Epoch != s.reply.Epoch {
+		return true
+	}
+	for _, st := range b.Streams {
+		if st.Session == s.reply.Session {
+			return st.State != rocelink.StreamRunning
+		}
+	}
+	return true
+}
+
+// judge says whether the source has ended, or why the session cannot go on.
+func (s *session) judge(status rocelink.StreamStatus) (ended bool, err error) {
+	switch status.State {
+	case rocelink.StreamStopped:
+		return true, nil
+	case rocelink.StreamError:
+		return false, fmt.Errorf("board's stream: %s", status.Problem)
+	case rocelink.StreamClosed:
+		return false, fmt.Errorf("%w: %s", errInterrupted, status.Problem)
+	}
+	return false, nil
+}
+
+// publish hands the loop's windows to NATS until the loop has ended.
+func (s *session) publish() {
+	defer close(s.published)
+	a := s.stream.agent
+	for w := range s.loop.Windows() {
+		a.send(rocelink.WindowSubject(w.Host, w.Stream), w)
+	}
+}
+
+// closeAtBoard tells the board that the session is over. A board that is not
+// there closes it by itself when the lease lapses.
+func (s *session) closeAtBoard() error {
+	ctx, cancel := context.WithTimeout(context.Background(), requestLimit)
+	defer cancel()
+	request := rocelink.SessionRequest{Version: rocelink.Version, Session: s.reply.Session, Epoch: s.reply.Epoch}
+	if err := Request(ctx, s.stream.agent.nc, s.stream.spec.Board, rocelink.EndpointClose, request, nil); err != nil {
+		s.stream.agent.log.Debug("close at the board", "stream", s.stream.spec.Name, "err", err)
+	}
+	return nil
+}
+
+// stopLoop brings the queue pair to error, so that its receives are flushed,
+// and waits until the loop has taken them.
+func (s *session) stopLoop() error {
+	if !s.running {
+		return nil
+	}
+	s.loop.Stop()
+	err := s.qp.SetError()
+	<-s.loopEnded
+	<-s.published
+	return err
+}
+
+// unwind undoes the set-up in reverse; a step that fails does not keep the
+// others from being undone.
+func (s *session) unwind() error {
+	var errs []error
+	for i := len(s.undo) - 1; i >= 0; i-- {
+		if err := s.undo[i].undo(); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", s.undo[i].name, err))
+		}
+	}
+	s.undo = nil
+	return errors.Join(errs...)
+}

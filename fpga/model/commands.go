@@ -52,6 +52,7 @@ func (f *Fabric) poll() {
 	f.enabled = regs.CoreControlEnable.Get(f.core.get(regs.CoreControl)) != 0
 	if word := f.core.get(regs.CoreCommand); word != 0 {
 		r := f.coreCommand(word)
+		f.commanded = f.now
 		f.coreCommands++
 		f.core.set(regs.CoreCommandStatus, r.code)
 		f.core.set(regs.CoreCommandDetail, r.detail)
@@ -60,6 +61,7 @@ func (f *Fabric) poll() {
 	}
 	if word := f.stream.get(regs.StreamCommand); word != 0 {
 		r := f.streamCommand(word)
+		f.commanded = f.now
 		f.streamCommands++
 		f.stream.set(regs.StreamCommandStatus, r.code)
 		f.stream.set(regs.StreamCommandDetail, r.detail)

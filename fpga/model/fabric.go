@@ -29,18 +29,18 @@ const (
 )
 
 // Port takes the frames that the fabric sends. Transmit takes frames in order
-// and returns how many it took; the others are offered again. A frame goes from
-// the Ethernet header to the ICRC, without pad and FCS, and is the fabric's
-// memory: it must not be changed, nor kept after the return. Transmit must not
-// call the Fabric.
+// and returns how many it took, the others are offered again, and how many of
+// those it took it had to drop. A frame goes from the Ethernet header to the
+// ICRC, without pad and FCS, and is the fabric's memory: it must not be changed,
+// nor kept after the return. Transmit must not call the Fabric.
 type Port interface {
-	Transmit(frames [][]byte) int
+	Transmit(frames [][]byte) (taken, dropped int)
 }
 
 // Config shapes a Fabric. The zero value is a fabric of 16 queue pairs whose
 // link comes up at once and whose frames go nowhere.
 type Config struct {
-	Port Port // where frames go; nil counts them and drops them
+	Port Port // where frames go; nil is a wire without an end
 
 	QueuePairs    int      // 1..16; 0 is 16
 	MaxMTU        roce.MTU // largest path MTU; 0 is 4096
@@ -153,6 +153,7 @@ type Fabric struct {
 	count   portCounters
 	enabled bool
 
+	commanded                    time.Duration // when the last command came
 	coreCommands, streamCommands uint32
 
 	turn   int // the queue pair that is served first
@@ -259,21 +260,23 @@ func (f *Fabric) flush() {
 	if len(f.batch) == 0 {
 		return
 	}
-	taken := len(f.batch)
-	up := f.mac.txUp()
-	if up && f.cfg.Port != nil {
-		taken = f.cfg.Port.Transmit(f.batch)
+	taken, dropped := len(f.batch), 0
+	switch {
+	case !f.mac.txUp():
+		dropped = taken
+	case f.cfg.Port != nil:
+		taken, dropped = f.cfg.Port.Transmit(f.batch)
 	}
+	f.count.txDropped += uint64(dropped)
 	for i, b := range f.batch[:taken] {
 		o := f.origin[i]
 		o.qp.sent(o.position)
-		if !up {
-			f.count.txDropped++
-			continue
+		// Which ones were dropped makes no difference to the counters.
+		if i < taken-dropped {
+			f.count.txPackets++
+			f.count.txBytes += uint64(len(b))
+			f.mac.sent(len(b))
 		}
-		f.count.txPackets++
-		f.count.txBytes += uint64(len(b))
-		f.mac.sent(len(b))
 	}
 	for i := len(f.batch) - 1; i >= taken; i-- {
 		f.origin[i].qp.cursor = f.origin[i].position
@@ -289,19 +292,19 @@ func (f *Fabric) SetLink(l Link) {
 	f.poll()
 }
 
-// Dropped counts frames that a port had taken but could not send.
-func (f *Fabric) Dropped(frames int) {
-	f.mu.Lock()
-	f.count.txDropped += uint64(frames)
-	f.mu.Unlock()
-}
-
-// Local returns the fabric's own address from its registers, and whether the
-// core is enabled.
+// Local returns the fabric's own address and whether the core is enabled, from
+// the registers as they are.
 func (f *Fabric) Local() (addr netip.Addr, enabled bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.localIP(), f.enabled
+	return f.localIP(), regs.CoreControlEnable.Get(f.core.get(regs.CoreControl)) != 0
+}
+
+// lastCommand is when a command came last.
+func (f *Fabric) lastCommand() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.commanded
 }
 
 func (f *Fabric) localIP() netip.Addr { return f.address(regs.CoreLocalIP0) }

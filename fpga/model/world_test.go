@@ -252,7 +252,7 @@ func (w *world) streamStat(index int, r regs.Reg64) uint64 {
 }
 
 // Transmit is the fabric's port.
-func (w *world) Transmit(frames [][]byte) int {
+func (w *world) Transmit(frames [][]byte) (taken, dropped int) {
 	n := len(frames) - min(w.refuse, len(frames))
 	w.refuse = 0
 	for _, b := range frames[:n] {
@@ -270,7 +270,7 @@ func (w *world) Transmit(frames [][]byte) int {
 		}, w.scrap[:0])
 		w.launch(w.scrap, true)
 	}
-	return n
+	return n, 0
 }
 
 func (w *world) launch(batch []Datagram, toHost bool) {

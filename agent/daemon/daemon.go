@@ -13,18 +13,16 @@ import (
 
 	"rocelink"
 	"rocelink/agent/broker"
-	"rocelink/agent/sink"
 	"rocelink/agent/stream"
 	"rocelink/agent/verbs"
 	"rocelink/agent/verbs/soft"
-	"rocelink/fpga/pattern"
 )
 
 // ErrLost: a stream lost something, or could not run; the summary says what.
 var ErrLost = errors.New("not every frame arrived once, in order, and right")
 
-// Providers are the ways to a device, by the name before the colon.
-var providers = map[string]verbs.Provider{"soft": soft.Provider{}}
+// providers are the ways to a device, by the name before the colon.
+var providers = map[string]verbs.Provider{"soft": soft.New()}
 
 // Run runs an agent until ctx is cancelled or, with Once, until every stream
 // has ended. It then stops the streams' sources and takes what is under way.
@@ -60,7 +58,7 @@ func Run(ctx context.Context, c Config) (err error) {
 
 	streams := make([]*stream.Stream, 0, len(c.Streams))
 	for _, spec := range c.Streams {
-		s, err := agent.Open(ctx, spec, taker(spec))
+		s, err := agent.Open(ctx, spec, taker(spec, c.Log))
 		if err != nil {
 			return err // checked before: cannot fail
 		}
@@ -102,9 +100,6 @@ func openDevice(name string) (verbs.Device, error) {
 	return dev, nil
 }
 
-// taker makes the sinks of a stream.
-func taker(spec stream.Spec) stream.Taker { return nil }
-
 // writeSummary writes the results so that the file is there whole or not at all.
 func writeSummary(file string, results []stream.Result) error {
 	data, err := json.MarshalIndent(results, "", "  ")
@@ -124,6 +119,3 @@ func writeSummary(file string, results []stream.Result) error {
 	}
 	return nil
 }
-
-var _ = sink.Discard{}
-var _ = pattern.Counter

@@ -59,7 +59,11 @@ func access(v rocelink.Verb) verbs.Access {
 
 // open sets a session up. If a step fails, those before it are undone in
 // reverse and the error names the step.
-func (s *Stream) open(ctx context.Context) (_ *session, err error) {
+//
+// A set-up is not broken off half-way: each of its steps has a bound, and an
+// end that is asked for meanwhile comes right after.
+func (s *Stream) open() (_ *session, err error) {
+	ctx := context.Background()
 	n := &session{stream: s, loopEnded: make(chan struct{}), published: make(chan struct{})}
 	defer func() {
 		if err != nil {
@@ -67,6 +71,7 @@ func (s *Stream) open(ctx context.Context) (_ *session, err error) {
 			if undoErr := n.unwind(); undoErr != nil {
 				err = fmt.Errorf("%w; and then: %w", err, undoErr)
 			}
+			s.detach()
 		}
 	}()
 	spec, dev := s.spec, s.agent.dev
@@ -87,7 +92,7 @@ func (s *Stream) open(ctx context.Context) (_ *session, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n.did("free memory", memory.Free)
+	n.did("free memory", func() error { return n.free(memory) })
 	region, err := s.agent.pd.Register(memory, access(spec.Verb))
 	if err != nil {
 		return nil, fmt.Errorf("register %d bytes: %w", len(memory.Bytes()), err)
@@ -135,16 +140,10 @@ func (s *Stream) open(ctx context.Context) (_ *session, err error) {
 		credit = rocelink.Count(region.Address() + slots)
 	}
 	if spec.Verb == rocelink.VerbRead {
-		kind, err := pattern.ParseKind(spec.Source)
-		if err != nil {
+		if config.Pattern, err = pattern.ParseKind(spec.Source); err != nil {
 			return nil, fmt.Errorf("source: %w", err)
 		}
-		config.Fill = func(slot int, frame []byte) {
-			pattern.Fill(frame, kind, uint64(slot))
-			if spec.CRC {
-				_ = pattern.SealCRC(frame) // the frame has room: Spec.Complete
-			}
-		}
+		config.CRC = spec.CRC
 	}
 
 	psn := randomPSN()
@@ -188,6 +187,9 @@ func (s *Stream) open(ctx context.Context) (_ *session, err error) {
 		close(n.loopEnded)
 	}()
 	n.running = true
+	s.mu.Lock()
+	s.session = n // from here on events of the device concern it
+	s.mu.Unlock()
 	var status rocelink.StreamStatus
 	start := rocelink.SessionRequest{Version: rocelink.Version, Session: n.reply.Session, Epoch: n.reply.Epoch, Ready: true}
 	if err := Request(ctx, s.agent.nc, spec.Board, rocelink.EndpointStart, start, &status); err != nil {
@@ -195,7 +197,6 @@ func (s *Stream) open(ctx context.Context) (_ *session, err error) {
 	}
 	n.board = status
 	s.mu.Lock()
-	s.session = n
 	s.result.Sessions++
 	s.mu.Unlock()
 	s.agent.event("stream-open", spec.Name, n.reply.Session, "%s from board %s: QPN %#06x ← %#06x, path MTU %d", spec.Verb, spec.Board, request.QPN, n.reply.QPN, n.reply.MTU)
@@ -296,6 +297,21 @@ func (s *session) stopLoop() error {
 	<-s.loopEnded
 	<-s.published
 	return err
+}
+
+// free gives the memory back once no consumer holds a slot of it. One that does
+// not let go keeps it: a leak is better than a fault.
+func (s *session) free(m *verbs.Memory) error {
+	if s.loop != nil {
+		deadline := time.Now().Add(catchLimit)
+		for s.loop.Held() > 0 && time.Now().Before(deadline) {
+			pause(context.Background(), pollDelay)
+		}
+		if n := s.loop.Held(); n > 0 {
+			return fmt.Errorf("%d slots are still held by their consumer; their memory stays allocated", n)
+		}
+	}
+	return m.Free()
 }
 
 // unwind undoes the set-up in reverse; a step that fails does not keep the

@@ -264,6 +264,12 @@ func (s Spec) Complete() (Spec, error) {
 	return s, nil
 }
 
+// Verifies reports whether the content of the frames is known and checked.
+func (s Spec) Verifies() bool { return s.Source != rocelink.SourceExternal && s.Sink != SinkDiscard }
+
+// SinkFile is the path of a file sink.
+func (s Spec) SinkFile() (path string, ok bool) { return strings.CutPrefix(s.Sink, sinkFile) }
+
 // creditBytes is the room behind the slots for the word that counts released
 // frames; a cache line of its own.
 const creditBytes = 64

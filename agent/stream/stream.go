@@ -12,8 +12,9 @@ import (
 	"rocelink/agent/verbs"
 )
 
-// Taker makes the sink of a session; each session of a stream gets its own
-// call, so that a sink which counts or writes can tell them apart.
+// Taker makes the sink of a session, which counts from 0; each session of a
+// stream gets its own. A sink with a method Close() error is closed at the end
+// of the session, when the loop has ended.
 type Taker func(session int) (receive.Sink, error)
 
 // Stream is one stream of an agent.
@@ -177,7 +178,7 @@ func (s *Stream) run(ctx context.Context) {
 	delay := retryDelay
 	for ctx.Err() == nil {
 		s.setState(StateOpening, s.problem)
-		session, err := s.open(ctx)
+		session, err := s.open()
 		if err == nil {
 			delay = retryDelay
 			err = s.keep(ctx, session)
@@ -192,10 +193,10 @@ func (s *Stream) run(ctx context.Context) {
 			s.setState(StateFailed, err.Error())
 			return
 		}
+		s.setState(StateWaiting, err.Error())
 		if ctx.Err() != nil {
 			break
 		}
-		s.setState(StateWaiting, err.Error())
 		s.agent.log.Info("stream waits", "stream", s.spec.Name, "reason", err)
 		select {
 		case <-ctx.Done():
@@ -314,14 +315,9 @@ func (s *Stream) finish(session *session) error {
 // conclude closes the session and adds it to the result.
 func (s *Stream) conclude(session *session, cause error) {
 	closeErr := session.unwind()
-	// Whatever was signalled belongs to the session that has ended.
-	select {
-	case <-s.fail:
-	default:
-	}
+	s.detach()
 	total := session.loop.Totals()
 	s.mu.Lock()
-	s.session = nil
 	s.result.Total.Add(total)
 	s.result.Board = session.board
 	s.mu.Unlock()
@@ -350,6 +346,17 @@ func (s *Stream) conclude(session *session, cause error) {
 	s.agent.event(kind, s.spec.Name, session.reply.Session, "%s; %d messages, %d bytes", text, total.Messages, total.Bytes)
 }
 
+// detach forgets the session and what was signalled of it.
+func (s *Stream) detach() {
+	s.mu.Lock()
+	s.session = nil
+	s.mu.Unlock()
+	select {
+	case <-s.fail:
+	default:
+	}
+}
+
 // verdict compares what both sides counted of a session that ended in order.
 func verdict(spec Spec, board rocelink.StreamStatus, total rocelink.Totals) string {
 	switch {
@@ -363,7 +370,7 @@ func verdict(spec Spec, board rocelink.StreamStatus, total rocelink.Totals) stri
 		return fmt.Sprintf("the board had %d frames acknowledged, %d arrived", board.FramesDone, total.Messages)
 	case spec.Verb != rocelink.VerbRead && total.Bytes != board.BytesDone:
 		return fmt.Sprintf("the board had %d bytes acknowledged, %d arrived", board.BytesDone, total.Bytes)
-	case spec.Verb != rocelink.VerbRead && spec.Sink == SinkVerify && total.Verified != total.Messages:
+	case spec.Verb != rocelink.VerbRead && spec.Verifies() && total.Verified != total.Messages:
 		return fmt.Sprintf("of %d frames %d were verified", total.Messages, total.Verified)
 	}
 	return ""

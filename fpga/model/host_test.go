@@ -52,7 +52,8 @@ type hostQP struct {
 	rand     *rand.Rand
 	refuse   roce.Syndrome // if not 0, what every request is answered with
 	mute     bool
-	ackEvery int // acknowledges only every so many requests for it; 0: each
+	tamper   func([]roce.Packet) // with READ responses
+	ackEvery int                 // acknowledges only every so many requests for it; 0: each
 	asked    int
 
 	requests, duplicates, rnrs, naks int
@@ -209,6 +210,9 @@ func (q *hostQP) read(p *roce.Packet) []roce.Packet {
 			Payload: bytes.Clone(piece),
 		})
 	}
+	if q.tamper != nil {
+		q.tamper(out)
+	}
 	return out
 }
 
@@ -291,4 +295,15 @@ func (s *slots) got(a arrived) error {
 		return fmt.Errorf("frame %d: %v to %#x, immediate %d", s.next, a.op, a.addr, a.imm)
 	}
 	return s.check()
+}
+
+// release keeps the Credit word behind the ring: a frame is released as soon as
+// it was checked.
+func (s *slots) release() {
+	check := s.q.wrote
+	s.q.wrote = func(addr uint64, n int) error {
+		err := check(addr, n)
+		binary.LittleEndian.PutUint64(s.q.mem[s.slots*s.stride:], s.next)
+		return err
+	}
 }

@@ -35,6 +35,7 @@ type world struct {
 	from   *Faults
 	frames bool // the fabric receives Ethernet frames, not datagrams
 	tap    func(frame []byte)
+	lose   func(toHost bool, p *roce.Packet) bool
 	refuse int // frames that the port refuses of the next batch
 	scrap  []Datagram
 }
@@ -275,6 +276,15 @@ func (w *world) Transmit(frames [][]byte) (taken, dropped int) {
 
 func (w *world) launch(batch []Datagram, toHost bool) {
 	for _, d := range batch {
+		if w.lose != nil {
+			var p roce.Packet
+			if err := p.Decode(d.Payload); err != nil {
+				w.t.Fatal(err)
+			}
+			if w.lose(toHost, &p) {
+				continue
+			}
+		}
 		d.Payload = bytes.Clone(d.Payload)
 		w.wire = append(w.wire, flight{w.now + w.oneWay, toHost, d})
 	}
@@ -342,7 +352,6 @@ func (w *world) tick(limit time.Duration) bool {
 		next = min(next, fl.at)
 	}
 	if next > limit {
-		w.now = limit
 		return false
 	}
 	w.now = max(w.now, next)
@@ -381,8 +390,10 @@ func (w *world) until(what string, limit time.Duration, cond func() bool) {
 // run lets a virtual time pass.
 func (w *world) run(d time.Duration) {
 	w.t.Helper()
-	for end := w.now + d; w.tick(end); {
+	end := w.now + d
+	for w.tick(end) {
 	}
+	w.now = end
 	w.check()
 }
 

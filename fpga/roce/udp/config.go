@@ -30,7 +30,7 @@ const (
 )
 
 // Kernel limits of UDP_SEGMENT: 64 segments (UDP_MAX_SEGMENTS in
-// include/linux/udp.h, 128 since Linux 6.9), and one IP packet of 65535 bytes
+// include/linux/udp.h, 128 in newer kernels), and one IP packet of 65535 bytes
 // for all of them together, headers included (udp_sendmsg, ip_append_data).
 const (
 	maxSegments = 64

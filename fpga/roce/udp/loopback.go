@@ -98,40 +98,43 @@ func sendWindowed(tx, rx *Conn, packet []byte, n int, window int64, got *atomic.
 	q := tx.NewSendQueue(int(min(window, 512)))
 	dst := rx.LocalAddr()
 	lost := int64(0) // given up waiting for
-	for sent := int64(0); sent < int64(n) || q.Len() > 0; {
+	for sent := int64(0); ; {
 		for sent < int64(n) && sent-got.Load()-lost < window && q.Add(dst, packet) {
 			sent++
 		}
-		if q.Len() == 0 {
-			// The window is shut. The receiver opens it, unless packets were
-			// lost: then nothing arrives any more.
-			before := got.Load()
-			shut.Store(true)
-			if sent-got.Load()-lost < window {
-				shut.Store(false)
-				continue
-			}
-			ok, err := tx.Wait(lossTimeout)
-			shut.Store(false)
-			if err != nil {
+		if q.Len() > 0 {
+			if _, err := tx.Send(q); err != nil {
 				return err
 			}
-			if ok {
-				return errBusy
-			}
-			if got.Load() == before {
-				lost = sent - before
+			if q.Len() > 0 {
+				if _, err := tx.WaitSend(time.Second); err != nil {
+					return err
+				}
 			}
 			continue
 		}
-		if _, err := tx.Send(q); err != nil {
+		// The window is shut, or all is sent. The receiver tells when more has
+		// arrived; if nothing does for a while, the rest is lost.
+		before := got.Load()
+		under := func() int64 { return sent - got.Load() - lost }
+		if sent == int64(n) && under() <= 0 {
+			return nil
+		}
+		shut.Store(true)
+		if sent < int64(n) && under() < window || under() <= 0 {
+			shut.Store(false)
+			continue
+		}
+		ok, err := tx.Wait(lossTimeout)
+		shut.Store(false)
+		if err != nil {
 			return err
 		}
-		if q.Len() > 0 {
-			if _, err := tx.WaitSend(time.Second); err != nil {
-				return err
-			}
+		if ok {
+			return errBusy
+		}
+		if got.Load() == before {
+			lost = sent - before
 		}
 	}
-	return nil
 }

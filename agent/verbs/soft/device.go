@@ -114,8 +114,8 @@ func (d *device) newQPN() roce.QPN {
 // what was published before and holds nothing of what was taken away. Queue
 // pairs that are in error have been flushed. It runs under the mutex.
 func (d *device) sync() error {
-	d.attention.Store(true)
 	want := d.asked.Add(1)
+	d.attention.Store(true)
 	d.link.conn.Wake()
 	late := time.NewTimer(patience)
 	defer late.Stop()

@@ -88,8 +88,9 @@ func (r *responder) control() {
 	if !d.attention.Load() {
 		return
 	}
-	asked := d.asked.Load()
+	// First this, then what was asked for: who asks meanwhile sets it again.
 	d.attention.Store(false)
+	asked := d.asked.Load()
 	r.lastLKey = nil
 	for _, s := range d.qps.Load().slots {
 		if s.value != nil && s.value.State() == verbs.Error {

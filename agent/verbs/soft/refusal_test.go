@@ -278,7 +278,7 @@ func TestLastLegalByte(t *testing.T) {
 	end := g.mr.base + uint64(len(g.mr.bytes))
 	for i, n := range []int{1, 8, mtu, mtu + 1, 3 * mtu} {
 		data := pattern(n, i)
-		g.acks(g.exchange(g.message(roce.WriteOnly, data, roce.RETH{Address: end - uint64(n), RKey: g.mr.rkey, Length: uint32(n)}, 0)...), g.psn.Add(-1), g.qp.inbound.msn)
+		g.acks(g.exchange(g.message(roce.WriteOnly, data, roce.RETH{Address: end - uint64(n), RKey: g.mr.rkey, Length: uint32(n)}, 0)...), g.psn.Add(-1), uint32(2*i+1))
 		if !bytes.Equal(g.mr.bytes[len(g.mr.bytes)-n:], data) {
 			t.Errorf("%d bytes to the end: wrong data", n)
 		}

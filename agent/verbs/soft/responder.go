@@ -36,7 +36,14 @@ func newResponder(d *device) *responder {
 func (r *responder) run() {
 	runtime.LockOSThread()
 	d := r.device
-	defer close(d.ended)
+	defer func() {
+		close(d.ended)
+		// From here on who asks for something does it himself under the mutex;
+		// this is for who asked just before.
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		r.control()
+	}()
 	idleSince := time.Now()
 	for !d.stop.Load() {
 		r.control()

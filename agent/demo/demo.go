@@ -45,7 +45,11 @@ type Config struct {
 	BoardAddress string   // default 127.0.0.2
 	Capture      string   // pcap file the fabric writes
 	Out          io.Writer
-	JSON         bool // the summary as JSON instead of a table
+	JSON         bool      // the summary as JSON instead of a table
+	Progress     io.Writer // lines while it runs; default Out
+
+	// running is called once all streams run; tests break things there.
+	running func(*run)
 }
 
 // Exit codes of a run.
@@ -78,6 +82,9 @@ func Run(ctx context.Context, c Config) (int, error) {
 func (c Config) complete() (Config, error) {
 	if c.Out == nil {
 		c.Out = io.Discard
+	}
+	if c.Progress == nil {
+		c.Progress = c.Out
 	}
 	if c.Programs == "" || c.Dir == "" {
 		return c, errors.New("demo: give the folder of the programs and a folder to work in")
@@ -141,11 +148,11 @@ type run struct {
 	url                   string
 	fabric, boardd, hostd *process
 	board                 *boardView
+	watch                 *watcher
 	sent                  [sha256.Size]byte
-	problems              []string
 }
 
-func (r *run) say(format string, args ...any) { fmt.Fprintf(r.Out, format+"\n", args...) }
+func (r *run) say(format string, args ...any) { fmt.Fprintf(r.Progress, format+"\n", args...) }
 
 func (r *run) do(ctx context.Context) (code int, err error) {
 	if err := os.MkdirAll(r.Dir, 0o755); err != nil {
@@ -188,6 +195,7 @@ func (r *run) do(ctx context.Context) (code int, err error) {
 	if err != nil {
 		return ExitFailed, err
 	}
+	r.watch = watch
 	defer watch.close()
 	r.say("  NATS      %s   see more from another terminal: %s --nats %s status", r.url, filepath.Join(r.Programs, "rocectl"), r.url)
 
@@ -195,6 +203,9 @@ func (r *run) do(ctx context.Context) (code int, err error) {
 		r.say("%v", err)
 		r.tails()
 		return ExitFailed, err
+	}
+	if r.running != nil {
+		go r.running(r)
 	}
 	r.loop(ctx, watch, died)
 	hostErr := r.hostd.stop(stopLimit)

@@ -193,6 +193,20 @@ func streamOf(b rocelink.BoardStatus, session rocelink.Count) (rocelink.StreamSt
 	return rocelink.StreamStatus{}, false
 }
 
+// sessions is how many sessions have brought messages.
+func (w *watcher) sessions() (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, sessions := range w.latest {
+		for _, r := range sessions {
+			if r.Total.Messages > 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // lost names what sessions lost according to their last windows, also those of
 // a rocelinkd that was killed.
 func (w *watcher) lost() (problems []string) {

@@ -62,6 +62,9 @@ func command(code *int) *cobra.Command {
 			if seed != 0 {
 				c.Faults = append(c.Faults, "--seed", fmt.Sprint(seed))
 			}
+			if c.JSON {
+				c.Progress = os.Stderr
+			}
 			*code, err = demo.Run(cmd.Context(), c)
 			return err
 		},

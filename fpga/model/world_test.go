@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net/netip"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -35,6 +36,7 @@ type world struct {
 	from   *Faults
 	frames bool // the fabric receives Ethernet frames, not datagrams
 	tap    func(frame []byte)
+	polled bool // the fabric acts some time after a write
 	lose   func(toHost bool, p *roce.Packet) bool
 	refuse int // frames that the port refuses of the next batch
 	scrap  []Datagram
@@ -121,6 +123,9 @@ func (w *world) read64(b regs.Bus, r regs.Reg64) uint64 {
 func (w *world) command(b regs.Bus, op, index int) (code, detail uint32) {
 	w.t.Helper()
 	w.write(b, regs.CoreCommand, regs.CoreCommandOp.Of(uint32(op))|regs.CoreCommandIndex.Of(uint32(index)))
+	if w.polled {
+		w.settled("command", func() bool { return w.read(b, regs.CoreCommand) == 0 })
+	}
 	if v := w.read(b, regs.CoreCommand); v != 0 {
 		w.t.Fatalf("command reads %#x after it was written", v)
 	}
@@ -370,6 +375,16 @@ func (w *world) tick(limit time.Duration) bool {
 		}
 	}
 	return true
+}
+
+// settled waits in real time for what a register shows.
+func (w *world) settled(what string, cond func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !cond(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%s: the fabric does not answer", what)
+		}
+	}
 }
 
 // until runs until a condition holds and fails after a virtual time.

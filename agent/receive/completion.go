@@ -81,7 +81,8 @@ func (l *Loop) consumed(wc *verbs.WorkCompletion) (slot int, ok bool) {
 	if l.kind == kindWriteImm {
 		if l.outstanding == 0 {
 			l.account.total.Errors++
-			l.leave(fmt.Errorf("%w: none is", ErrBadID), false)
+			l.account.name(badID)
+			l.leave(fmt.Errorf("%w: none is: the device or its driver is at fault", ErrBadID), false)
 			return 0, false
 		}
 		l.outstanding--
@@ -90,6 +91,7 @@ func (l *Loop) consumed(wc *verbs.WorkCompletion) (slot int, ok bool) {
 	if wc.ID >= uint64(len(l.posted)) || !l.posted[wc.ID] {
 		// Which slot was filled is not known, so nothing can go on.
 		l.account.total.Errors++
+		l.account.name(badID)
 		l.leave(fmt.Errorf("%w: ID %#x of %d slots: the device or its driver is at fault", ErrBadID, wc.ID, l.cfg.Slots), false)
 		return 0, false
 	}
@@ -120,8 +122,11 @@ func (l *Loop) received(wc *verbs.WorkCompletion) {
 	}
 }
 
-// tooLong is the name of a completion that says more than the slot holds.
-const tooLong = "length beyond the slot"
+// Names of good completions that are errors all the same.
+const (
+	tooLong = "length beyond the slot"
+	badID   = "receive not posted"
+)
 
 // written handles a WRITE with immediate.
 func (l *Loop) written(wc *verbs.WorkCompletion) {

@@ -23,8 +23,9 @@ type Frame struct {
 func (f Frame) Release() { f.Owner.Release(f) }
 
 // Intact reports whether the slot still holds this frame: neither given back
-// nor overwritten by the peer. A sink that finds wrong bytes asks it before it
-// blames them on the sender.
+// nor overwritten by the peer. Where the peer runs free (WRITE without a credit
+// word) it is false as soon as the peer may have begun to overwrite it. A sink
+// that finds wrong bytes asks before it blames them on the sender.
 func (f Frame) Intact() bool { return f.Owner.Intact(f) }
 
 // Owner is who lent a frame: the Loop, or a sink that hands frames on.

@@ -101,10 +101,13 @@ func (r *ring) step() {
 	r.nextSlot = r.after(r.nextSlot)
 }
 
-// untouched reports whether the peer has not begun to overwrite frame q: its
-// own word stands, and the frame before the one that comes into its slot has
-// not landed.
+// untouched reports whether the peer cannot have begun to overwrite frame q: its
+// own word stands, and the peer heeds the credit word, or else the frame before
+// the one that comes into the slot next has not landed.
 func (r *ring) untouched(slot int, q uint64) bool {
+	if r.credit != nil {
+		return r.load(slot) == q+1
+	}
 	before := slot - 1
 	if before < 0 {
 		before = int(r.slots) - 1

@@ -150,7 +150,7 @@ func (a *account) close(l *Loop) *rocelink.Window {
 	if w.DurationNS > 0 {
 		w.BitsPerSecond = 8 * float64(w.Bytes) / (float64(w.DurationNS) / 1e9)
 	}
-	if a.first {
+	if a.first && w.Messages > 0 {
 		first := a.start
 		w.FirstPacket = &first
 	}

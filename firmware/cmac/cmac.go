@@ -40,7 +40,8 @@ const (
 type Config struct {
 	FEC  FEC
 	Poll poll.Poll // bounds the tick and the transceiver reset
-	// ResetPulse is how long the core is held in reset; 0 is 1 ms.
+	// ResetPulse is how long the core is held in reset; 0 is 10 ms, long
+	// enough for a fabric that looks at its registers now and then.
 	ResetPulse time.Duration
 }
 
@@ -71,7 +72,7 @@ func Open(bus regs.Bus, cfg Config) (*MAC, error) {
 		return nil, fmt.Errorf("CMAC: FEC %q: want none, off or rs", cfg.FEC)
 	}
 	if cfg.ResetPulse <= 0 {
-		cfg.ResetPulse = time.Millisecond
+		cfg.ResetPulse = 10 * time.Millisecond
 	}
 	v, err := regs.CMACCoreVersion.Read(bus)
 	if err != nil {

@@ -116,3 +116,16 @@ func (p *Port) counters() []counter {
 		{regs.CoreRxBadOpcode, &p.RxBadOpcode}, {regs.CoreRxWrongAddress, &p.RxWrongAddress},
 	}
 }
+
+// Each calls f for each counter by register name in snake case.
+func (p Port) Each(f func(name string, value uint64)) {
+	for i, c := range p.counters() {
+		f(portNames[i], *c.to)
+	}
+}
+
+// portNames are the names of counters, in its order.
+var portNames = [...]string{
+	"uptime", "tx_packets", "tx_bytes", "tx_dropped", "rx_packets", "rx_bytes", "rx_bad_icrc",
+	"rx_malformed", "rx_unknown_qp", "rx_bad_opcode", "rx_wrong_address",
+}

@@ -438,6 +438,20 @@ func TestRestartIsNoticed(t *testing.T) {
 	}
 }
 
+// Every counter of the port has its name from the register table.
+func TestPortNames(t *testing.T) {
+	var p Port
+	if len(portNames) != len(p.counters()) {
+		t.Fatalf("%d names for %d counters", len(portNames), len(p.counters()))
+	}
+	for i, c := range p.counters() {
+		name := strings.TrimPrefix(registerName("Core", uint32(c.reg)), "Core.")
+		if got := strings.ReplaceAll(portNames[i], "_", ""); got != strings.ToLower(name) {
+			t.Errorf("%s is called %s", name, portNames[i])
+		}
+	}
+}
+
 func TestLatch(t *testing.T) {
 	f := fabrictest.New()
 	c := open(t, f)

@@ -1,0 +1,49 @@
+package board
+
+import (
+	"fmt"
+
+	"rocelink/firmware/cmac"
+	"rocelink/firmware/link"
+	"rocelink/firmware/poll"
+	"rocelink/fpga/regs"
+)
+
+// mac is what the board needs of a MAC driver.
+type mac interface {
+	link.MAC
+	// Sample takes all counters at one instant.
+	Sample() error
+	// Each gives the counters of the last Sample.
+	Each(func(name string, value uint64))
+	// Readable reports whether a register may be read on this core.
+	Readable(offset uint32) bool
+}
+
+// opener probes a MAC and returns its driver and its block in the register
+// table.
+type opener func(bus regs.Bus, fec string, p poll.Poll) (mac, string, error)
+
+// macDriver finds a driver by the name a board's description gives.
+func macDriver(name string) (opener, error) {
+	switch name {
+	case "cmac":
+		return openCMAC, nil
+	}
+	return nil, fmt.Errorf("MAC driver %q: unknown, there is cmac", name)
+}
+
+type cmacMAC struct{ *cmac.MAC }
+
+func (m cmacMAC) Sample() error {
+	_, err := m.MAC.Sample()
+	return err
+}
+
+func openCMAC(bus regs.Bus, fec string, p poll.Poll) (mac, string, error) {
+	m, err := cmac.Open(bus, cmac.Config{FEC: cmac.FEC(fec), Poll: p})
+	if err != nil {
+		return nil, "", err
+	}
+	return cmacMAC{m}, "CMAC", nil
+}

@@ -1,0 +1,415 @@
+package board
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+
+	"rocelink"
+)
+
+// NATSConfig is how to reach the server.
+type NATSConfig struct {
+	Servers string // comma-separated URLs
+	// Options are added to the board's own: credentials and certificates.
+	Options []nats.Option
+}
+
+const (
+	connectTimeout = 2 * time.Second
+	reconnectWait  = 500 * time.Millisecond
+	reconnectExtra = 500 * time.Millisecond // random, so that boards do not come back all at once
+	goodbyeTime    = 2 * time.Second        // a dead server delays the exit no longer
+	bucketTimeout  = 2 * time.Second
+	bucketRetry    = 5 * time.Second // where the server has no JetStream
+	eventQueue     = 64
+	maxErrorText   = 1024
+)
+
+// uplink is the connection to the server. The board hands it records and never
+// waits: only the last status counts, and events beyond the queue are dropped
+// and counted.
+type uplink struct {
+	board *Board
+	log   *slog.Logger
+
+	events chan rocelink.Event
+	latest chan []byte // the last status that is not published yet
+	stored chan []byte // the last status that is not in the bucket yet
+
+	mu      sync.Mutex
+	last    []byte
+	dropped uint64
+
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+func (u *uplink) init(b *Board) {
+	u.board, u.log = b, b.log
+	u.events = make(chan rocelink.Event, eventQueue)
+	u.latest = make(chan []byte, 1)
+	u.stored = make(chan []byte, 1)
+}
+
+// status takes the board's last status. Callers are serialised by the board.
+func (u *uplink) status(s rocelink.BoardStatus) {
+	if u.board.cfg.NATS == nil {
+		return
+	}
+	data, err := json.Marshal(s)
+	if err != nil {
+		u.log.Error("encode the status", "err", err)
+		return
+	}
+	u.mu.Lock()
+	u.last = data
+	u.mu.Unlock()
+	replace(u.latest, data)
+	replace(u.stored, data)
+}
+
+// replace puts v into a channel of one, in place of what is there.
+func replace(c chan []byte, v []byte) {
+	for {
+		select {
+		case c <- v:
+			return
+		default:
+		}
+		select {
+		case <-c:
+		default:
+		}
+	}
+}
+
+// event takes an event.
+func (u *uplink) event(e rocelink.Event) {
+	if u.board.cfg.NATS == nil {
+		return
+	}
+	select {
+	case u.events <- e:
+	default:
+		u.mu.Lock()
+		u.dropped++
+		u.mu.Unlock()
+	}
+}
+
+// start connects in the background. An error on the channel means that the
+// configuration cannot work; a server that is not there is no error.
+func (u *uplink) start() <-chan error {
+	failed := make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	u.cancel = cancel
+	if u.board.cfg.NATS == nil {
+		return failed
+	}
+	u.done.Go(func() {
+		nc, svc, err := u.connect()
+		if err != nil {
+			failed <- err
+			return
+		}
+		u.serve(ctx, nc)
+		u.goodbye(nc, svc)
+	})
+	return failed
+}
+
+// stop publishes what is queued and ends, within goodbyeTime even if the server
+// is dead.
+func (u *uplink) stop() {
+	if u.cancel == nil {
+		return
+	}
+	u.cancel()
+	ended := make(chan struct{})
+	go func() { u.done.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(goodbyeTime):
+		u.log.Warn("the NATS server did not take the last messages", "waited", goodbyeTime)
+	}
+}
+
+func (u *uplink) connect() (*nats.Conn, micro.Service, error) {
+	options := []nats.Option{
+		nats.Name("boardd " + u.board.cfg.Name),
+		nats.Timeout(connectTimeout),
+		// The board outlives any absence of the server.
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait),
+		nats.ReconnectJitter(reconnectExtra, reconnectExtra),
+		nats.IgnoreAuthErrorAbort(),
+		// What could not be sent is out of date when the server is back.
+		nats.ReconnectBufSize(-1),
+		nats.FlusherTimeout(connectTimeout),
+		nats.ConnectHandler(func(nc *nats.Conn) {
+			u.log.Info("connected to NATS", "server", nc.ConnectedUrlRedacted())
+			// The server learns the present state at once.
+			u.board.refresh.Store(true)
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			u.log.Info("connected to NATS again", "server", nc.ConnectedUrlRedacted())
+			// The server learns the present state at once.
+			u.board.refresh.Store(true)
+		}),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				u.log.Warn("lost the connection to NATS", "err", err)
+			}
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
+			subject := ""
+			if s != nil {
+				subject = s.Subject
+			}
+			u.log.Warn("NATS", "subject", subject, "err", err)
+		}),
+	}
+	options = append(options, u.board.cfg.NATS.Options...)
+	nc, err := nats.Connect(u.board.cfg.NATS.Servers, options...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("NATS: %w", err)
+	}
+	svc, err := u.register(nc)
+	if err != nil {
+		nc.Close()
+		return nil, nil, fmt.Errorf("NATS service: %w", err)
+	}
+	return nc, svc, nil
+}
+
+// register adds the micro service.
+func (u *uplink) register(nc *nats.Conn) (micro.Service, error) {
+	b := u.board
+	svc, err := micro.AddService(nc, micro.Config{
+		Name:        rocelink.ServiceName,
+		Version:     fmt.Sprintf("%d.0.0", rocelink.Version),
+		Description: "RoCE v2 streams of an FPGA board",
+		Metadata: map[string]string{
+			"board": b.cfg.Name, "model": b.cfg.Description.Model, "version": buildVersion(),
+			"address": b.cfg.Address.String(), "mac": b.cfg.MAC.String(),
+		},
+		// Subjects carry the board's name: no other instance may answer.
+		QueueGroupDisabled: true,
+		ErrorHandler: func(_ micro.Service, err *micro.NATSError) {
+			u.log.Warn("NATS service", "subject", err.Subject, "err", err.Description)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	for name := range endpoints {
+		err := svc.AddEndpoint(name, micro.HandlerFunc(func(r micro.Request) { u.answer(name, r) }),
+			micro.WithEndpointSubject(rocelink.RequestSubject(b.cfg.Name, name)))
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("endpoint %s: %w", name, err), svc.Stop())
+		}
+	}
+	return svc, nil
+}
+
+func (u *uplink) answer(endpoint string, r micro.Request) {
+	out, err := u.board.Handle(endpoint, r.Data())
+	if err == nil {
+		err = r.Respond(out)
+	} else {
+		code := rocelink.CodeOf(err)
+		var e *rocelink.Error
+		text := err.Error()
+		if errors.As(err, &e) {
+			text = e.Text
+		}
+		err = r.Error(string(code), headerText(text), nil)
+	}
+	if err != nil {
+		u.log.Warn("answer", "endpoint", endpoint, "err", err)
+	}
+}
+
+// headerText makes a text that a header can carry: one line of bounded length.
+func headerText(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7F {
+			return ' '
+		}
+		return r
+	}, s)
+	if len(s) > maxErrorText {
+		s = strings.ToValidUTF8(s[:maxErrorText], "") + " ..."
+	}
+	if s = strings.TrimSpace(s); s == "" {
+		return "refused"
+	}
+	return s
+}
+
+// serve publishes until ctx ends.
+func (u *uplink) serve(ctx context.Context, nc *nats.Conn) {
+	var bucket sync.WaitGroup
+	bucket.Go(func() { u.store(ctx, nc) })
+	defer bucket.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case data := <-u.latest:
+			u.send(nc, rocelink.BoardStatusSubject(u.board.cfg.Name), data)
+		case e := <-u.events:
+			u.sendEvent(nc, e)
+		}
+	}
+}
+
+func (u *uplink) sendEvent(nc *nats.Conn, e rocelink.Event) {
+	data, err := json.Marshal(e)
+	if err != nil {
+		u.log.Error("encode an event", "err", err)
+		return
+	}
+	u.send(nc, rocelink.BoardEventSubject(u.board.cfg.Name), data)
+}
+
+// send publishes if there is a server. There is none to tell if it fails.
+func (u *uplink) send(nc *nats.Conn, subject string, data []byte) {
+	if !nc.IsConnected() {
+		return
+	}
+	if err := nc.Publish(subject, data); err != nil {
+		u.log.Debug("publish", "subject", subject, "err", err)
+	}
+}
+
+// store keeps the last status in the key-value bucket where there is one.
+func (u *uplink) store(ctx context.Context, nc *nats.Conn) {
+	var kv jetstream.KeyValue
+	var retryAt time.Time
+	for {
+		var data []byte
+		select {
+		case <-ctx.Done():
+			return
+		case data = <-u.stored:
+		}
+		if !nc.IsConnected() || time.Now().Before(retryAt) {
+			continue
+		}
+		err := u.put(ctx, nc, &kv, data)
+		if err != nil && ctx.Err() == nil {
+			if retryAt.IsZero() {
+				u.log.Info("no status bucket on the NATS server: the last state is not kept there", "err", err)
+			}
+			kv, retryAt = nil, time.Now().Add(bucketRetry)
+		} else if err == nil {
+			retryAt = time.Time{}
+		}
+	}
+}
+
+func (u *uplink) put(ctx context.Context, nc *nats.Conn, kv *jetstream.KeyValue, data []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, bucketTimeout)
+	defer cancel()
+	if *kv == nil {
+		opened, err := openBucket(ctx, nc)
+		if err != nil {
+			return err
+		}
+		*kv = opened
+	}
+	_, err := (*kv).Put(ctx, "board."+rocelink.Token(u.board.cfg.Name), data)
+	return err
+}
+
+// openBucket uses the bucket as it is, or makes it.
+func openBucket(ctx context.Context, nc *nats.Conn) (jetstream.KeyValue, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	kv, err := js.KeyValue(ctx, rocelink.StatusBucket)
+	if !errors.Is(err, jetstream.ErrBucketNotFound) {
+		return kv, err
+	}
+	kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket:      rocelink.StatusBucket,
+		Description: "last state of each rocelink board and host",
+		History:     1,
+		MaxBytes:    64 << 20,
+	})
+	if errors.Is(err, jetstream.ErrBucketExists) {
+		return js.KeyValue(ctx, rocelink.StatusBucket)
+	}
+	return kv, err
+}
+
+// goodbye sends what is queued, and the last status to the bucket too.
+func (u *uplink) goodbye(nc *nats.Conn, svc micro.Service) {
+	defer nc.Close()
+	if !nc.IsConnected() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), goodbyeTime-200*time.Millisecond)
+	defer cancel()
+	for {
+		select {
+		case e := <-u.events:
+			u.sendEvent(nc, e)
+			continue
+		case data := <-u.latest:
+			u.send(nc, rocelink.BoardStatusSubject(u.board.cfg.Name), data)
+			continue
+		default:
+		}
+		break
+	}
+	if err := nc.FlushWithContext(ctx); err != nil {
+		u.log.Warn("flush the last messages", "err", err)
+		return
+	}
+	if js, err := jetstream.New(nc); err == nil {
+		if kv, err := js.KeyValue(ctx, rocelink.StatusBucket); err == nil {
+			u.mu.Lock()
+			data := u.last
+			u.mu.Unlock()
+			if _, err := kv.Put(ctx, "board."+rocelink.Token(u.board.cfg.Name), data); err != nil {
+				u.log.Debug("store the last status", "err", err)
+			}
+		}
+	}
+	if err := svc.Stop(); err != nil {
+		u.log.Debug("stop the service", "err", err)
+	}
+}
+
+// buildVersion is what the program was built from.
+func buildVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	version := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			version = s.Value[:12]
+		}
+	}
+	if version == "" {
+		return "unknown"
+	}
+	return version
+}

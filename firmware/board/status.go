@@ -1,0 +1,69 @@
+package board
+
+import (
+	"fmt"
+	"time"
+
+	"rocelink"
+)
+
+// status is the state of everything as of now. The caller holds mu.
+func (b *Board) status(now time.Time) rocelink.BoardStatus {
+	b.sequence++
+	s := rocelink.BoardStatus{
+		Version: rocelink.Version, Board: b.cfg.Name, Epoch: b.streams.Epoch(), Sequence: rocelink.Count(b.sequence),
+		Time: time.Now().UTC(), UptimeMS: now.Sub(b.start).Milliseconds(), Model: b.cfg.Description.Model,
+		Fabric:  rocelink.Fabric{Restarts: rocelink.Count(b.setUps), Problem: b.missing},
+		Streams: b.streams.Status(),
+	}
+	s.Link = rocelink.Link{
+		Driver: b.cfg.Description.MAC.Driver, State: string(b.link.State), Up: b.link.Up, Since: b.link.Since.UTC(),
+		Losses: rocelink.Count(b.link.Losses), Status: b.link.Word, Problem: b.link.Problem,
+	}
+	if b.hw == nil {
+		return s
+	}
+	i := b.hw.core.Info()
+	f := &s.Fabric
+	f.Present, f.Version, f.Build, f.Emulated = true, i.Version, fmt.Sprintf("%08x", i.Build), i.Emulated
+	f.QueuePairs, f.MaxMTU = i.QueuePairs, int(i.MaxMTU)
+	f.Counters = map[string]rocelink.Count{}
+	b.streams.Port().Each(func(n string, v uint64) { f.Counters[n] = rocelink.Count(v) })
+	if b.hw.mac != nil {
+		s.Link.Counters = map[string]rocelink.Count{}
+		b.hw.mac.Each(func(n string, v uint64) { s.Link.Counters[n] = rocelink.Count(v) })
+	}
+	return s
+}
+
+// publish hands the status on. It never blocks. The caller holds mu.
+func (b *Board) publish(now time.Time) {
+	b.sent, b.dirty = now, false
+	b.up.status(b.status(now))
+}
+
+// Status samples everything and returns its state.
+func (b *Board) Status() rocelink.BoardStatus {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sampleStatus()
+}
+
+func (b *Board) sampleStatus() rocelink.BoardStatus {
+	now := b.cfg.Now()
+	if b.hw != nil {
+		if err := b.hw.core.Check(); err != nil {
+			b.lose(err)
+		} else {
+			b.streams.Sample()
+			if b.hw.mac != nil {
+				b.hw.ticked = now
+				if err := b.hw.mac.Sample(); err != nil {
+					b.log.Warn("sample the MAC", "err", err)
+				}
+			}
+			b.checkFault()
+		}
+	}
+	return b.status(now)
+}

@@ -75,10 +75,8 @@ func TestTruncated(t *testing.T) {
 			}
 			// The offset is that of the end, and of the record.
 			_, err := Decode(io.Discard, bytes.NewReader(file[:len(file)-1]), Options{})
-			begin := len(file) - 16 - 102 - 6 // below
-			if name == "pcap" {
-				begin = len(make(2))
-			} else {
+			begin := len(make(2))
+			if name == "pcapng" {
 				begin = len(file) - int(le.Uint32(file[len(file)-4:]))
 			}
 			want := fmt.Sprintf("at byte %d: the file ends inside a record that begins at byte %d", len(file)-1, begin)

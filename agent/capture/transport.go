@@ -11,7 +11,7 @@ import (
 // Notification Packet").
 const (
 	opcodeCNP  roce.Opcode = 0x81
-	cnpDataLen             = 16
+	cnpDataLen int         = 16
 )
 
 // maxMessage is the longest message (IBTA chapter 9, "Message Size").

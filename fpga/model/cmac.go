@@ -121,7 +121,6 @@ type cmac struct {
 	link     Link
 	deadline time.Duration // when it wants to be polled
 
-	gtReset  bool    // a transceiver reset in this poll
 	fec      [2]bool // RS-FEC in use: receive, transmit
 	usable   bool    // the signal is one that can be aligned to
 	since    time.Duration
@@ -130,10 +129,9 @@ type cmac struct {
 	rxOpen   bool // frames are received
 	corrupts bool // and have errors
 
-	status   [6]latched
-	stats    [statCount]statistic
-	ticked   time.Duration
-	fecUntil time.Duration // corrected codewords are counted up to here
+	status [6]latched
+	stats  [statCount]statistic
+	ticked time.Duration
 }
 
 // The latched registers, in the order of cmac.status.

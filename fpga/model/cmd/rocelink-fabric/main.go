@@ -75,8 +75,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.Float64Var(&f.Duplicate, "duplicate", 0, "`per cent` of packets sent twice")
 	fs.Float64Var(&f.Reorder, "reorder", 0, "`per cent` of packets overtaken by one to four others")
 	fs.Float64Var(&f.Corrupt, "corrupt", 0, "`per cent` of packets with a flipped bit")
-	fs.Float64Var(&f.Delay, "delay", 0, "`per cent` of packets delayed by delay-by")
-	fs.DurationVar(&f.DelayBy, "delay-by", 0, "`time` that delayed packets take (default 1ms)")
+	fs.Float64Var(&f.Delay, "delay", 0, "`per cent` of packets delayed")
+	fs.DurationVar(&f.DelayBy, "delay-by", 0, "`time` by which they are delayed (default 1ms)")
 	fs.Uint64Var(&f.Seed, "seed", 1, "`number` that chooses which packets the faults hit")
 	c := &o.fabric
 	fs.IntVar(&c.QueuePairs, "queue-pairs", 16, "`number` of queue pairs, 1 to 16")
@@ -85,7 +85,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.BoolVar(&c.Link.Dark, "link-dark", false, "no light arrives")
 	fs.BoolVar(&c.Link.RemoteFault, "link-remote-fault", false, "the peer sends remote fault")
 	fs.BoolVar(&c.Link.HighBER, "link-high-ber", false, "too many bit errors for any frame")
-	fs.Func("link-fec", "RS-FEC of the peer: `on, off` or as ours (default as ours)", func(s string) error {
+	fs.Func("link-fec", "RS-FEC of the peer, `on` or off (default: the same as ours)", func(s string) error {
 		switch s {
 		case "on":
 			c.Link.FEC = model.FECOn

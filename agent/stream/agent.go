@@ -43,7 +43,6 @@ type Agent struct {
 	started time.Time
 	nc      *nats.Conn
 	dev     verbs.Device
-	pd      verbs.ProtectionDomain
 	log     *slog.Logger
 	boards  *nats.Subscription
 	changed chan struct{}
@@ -66,16 +65,12 @@ func New(c Config) (*Agent, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	pd, err := c.Device.AllocPD()
-	if err != nil {
-		return nil, fmt.Errorf("start agent: protection domain: %w", err)
-	}
 	a := &Agent{
-		host: c.Host, epoch: rocelink.Count(random64()), started: time.Now(), nc: c.NATS, dev: c.Device, pd: pd, log: c.Log,
+		host: c.Host, epoch: rocelink.Count(random64()), started: time.Now(), nc: c.NATS, dev: c.Device, log: c.Log,
 		changed: make(chan struct{}, 1), ended: make(chan struct{}), streams: map[string]*Stream{},
 	}
+	var err error
 	if a.boards, err = c.NATS.Subscribe(rocelink.AnyBoardStatus, a.boardStatus); err != nil {
-		pd.Close()
 		return nil, fmt.Errorf("start agent: subscribe to board status: %w", err)
 	}
 	a.serving.Go(a.publish)
@@ -100,7 +95,7 @@ func (a *Agent) Close() error {
 	if a.nc.IsConnected() {
 		_ = a.nc.FlushTimeout(time.Second)
 	}
-	return a.pd.Close()
+	return nil
 }
 
 // boardStatus wakes the streams of a board that was heard.

@@ -87,13 +87,19 @@ func (s *Stream) open() (_ *session, err error) {
 		mtu = min(mtu, roce.MTU(spec.MTU))
 	}
 
+	// A domain of its own: no board reaches the memory of another stream.
+	pd, err := dev.AllocPD()
+	if err != nil {
+		return nil, fmt.Errorf("protection domain: %w", err)
+	}
+	n.did("free protection domain", pd.Close)
 	slots := spec.stride() * uint64(spec.Slots)
 	memory, err := verbs.AllocMemory(int(slots+creditBytes), false)
 	if err != nil {
 		return nil, err
 	}
 	n.did("free memory", func() error { return n.free(memory) })
-	region, err := s.agent.pd.Register(memory, access(spec.Verb))
+	region, err := pd.Register(memory, access(spec.Verb))
 	if err != nil {
 		return nil, fmt.Errorf("register %d bytes: %w", len(memory.Bytes()), err)
 	}
@@ -107,7 +113,7 @@ func (s *Stream) open() (_ *session, err error) {
 		return nil, fmt.Errorf("completion queue of %d: %w", receives+1, err)
 	}
 	n.did("destroy completion queue", cq.Close)
-	n.qp, err = s.agent.pd.CreateQP(verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxReceives: receives})
+	n.qp, err = pd.CreateQP(verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxReceives: receives})
 	if err != nil {
 		return nil, fmt.Errorf("queue pair: %w", err)
 	}

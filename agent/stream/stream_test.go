@@ -284,6 +284,7 @@ func TestHalfDoneSetUpIsUndone(t *testing.T) {
 		step scripted.Step
 		want string
 	}{
+		{scripted.StepAllocPD, "protection domain"},
 		{scripted.StepRegister, "register"},
 		{scripted.StepCreateCQ, "completion queue"},
 		{scripted.StepCreateQP, "queue pair"},

@@ -24,6 +24,8 @@ type hardware struct {
 	macAt    time.Time // next attempt to open it
 	macError error
 	ticked   time.Time
+
+	sampleError error
 }
 
 const macRetry = 2 * time.Second
@@ -142,10 +144,18 @@ func (b *Board) stepLink(now time.Time) {
 	b.seeLink(h.link.Status())
 	if now.Sub(h.ticked) >= publishEvery {
 		h.ticked = now
-		if err := h.mac.Sample(); err != nil {
-			b.log.Warn("sample the MAC", "err", err)
-		}
+		b.sampleMAC()
 	}
+}
+
+// sampleMAC takes the MAC's counters. What goes wrong is told once.
+func (b *Board) sampleMAC() {
+	h := b.hw
+	err := h.mac.Sample()
+	if err != nil && (h.sampleError == nil || h.sampleError.Error() != err.Error()) {
+		b.log.Warn("sample the MAC", "err", err)
+	}
+	h.sampleError = err
 }
 
 // seeLink takes a new link status and tells when up changed.

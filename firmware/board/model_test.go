@@ -145,7 +145,7 @@ func TestSoftwareFabric(t *testing.T) {
 	epoch := b.Status().Epoch
 	stopFabric()
 	wait(t, "the fabric missing", func() bool { return !b.Status().Fabric.Present })
-	stopFabric = playFabric(t, file)
+	playFabric(t, file)
 	wait(t, "link up again", func() bool { s := b.Status(); return s.Fabric.Present && s.Link.Up })
 	if s := b.Status(); s.Fabric.Restarts != 1 || s.Epoch == epoch {
 		t.Errorf("%+v", s)

@@ -32,6 +32,7 @@ const (
 	goodbyeTime    = 2 * time.Second        // a dead server delays the exit no longer
 	bucketTimeout  = 2 * time.Second
 	bucketRetry    = 5 * time.Second // where the server has no JetStream
+	nameWarning    = time.Minute
 	eventQueue     = 64
 	maxErrorText   = 1024
 )
@@ -158,6 +159,8 @@ func (u *uplink) connect() (*nats.Conn, micro.Service, error) {
 		// What could not be sent is out of date when the server is back.
 		nats.ReconnectBufSize(-1),
 		nats.FlusherTimeout(connectTimeout),
+		// What comes back on the board's own subject is another board.
+		nats.NoEcho(),
 		nats.ConnectHandler(func(nc *nats.Conn) {
 			u.log.Info("connected to NATS", "server", nc.ConnectedUrlRedacted())
 			// The server learns the present state at once.
@@ -187,6 +190,9 @@ func (u *uplink) connect() (*nats.Conn, micro.Service, error) {
 		return nil, nil, fmt.Errorf("NATS: %w", err)
 	}
 	svc, err := u.register(nc)
+	if err == nil {
+		err = u.watchName(nc)
+	}
 	if err != nil {
 		nc.Close()
 		return nil, nil, fmt.Errorf("NATS service: %w", err)
@@ -222,6 +228,22 @@ func (u *uplink) register(nc *nats.Conn) (micro.Service, error) {
 		}
 	}
 	return svc, nil
+}
+
+// watchName tells when another board has this one's name: both would answer the
+// same requests.
+func (u *uplink) watchName(nc *nats.Conn) error {
+	var told time.Time // the callback runs in one goroutine
+	_, err := nc.Subscribe(rocelink.BoardStatusSubject(u.board.cfg.Name), func(m *nats.Msg) {
+		var s rocelink.BoardStatus
+		if time.Since(told) < nameWarning || rocelink.Decode(m.Data, &s) != nil {
+			return
+		}
+		told = time.Now()
+		u.log.Error("another board has this one's name: give one of them another --name",
+			"name", s.Board, "its model", s.Model, "its uptime", time.Duration(s.UptimeMS)*time.Millisecond)
+	})
+	return err
 }
 
 func (u *uplink) answer(endpoint string, r micro.Request) {

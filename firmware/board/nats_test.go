@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"sync"
@@ -323,6 +324,44 @@ func TestUplinkNeverBlocks(t *testing.T) {
 	if err := rocelink.Decode(<-b.up.latest, &s); err != nil || uint64(s.Sequence) != b.sequence {
 		t.Errorf("record %d of %d, %v", s.Sequence, b.sequence, err)
 	}
+}
+
+// Two boards of one name are told.
+func TestSameName(t *testing.T) {
+	s := natsServer(t, -1, "")
+	nc := client(t, s)
+	statuses := subscribe(t, nc, rocelink.AnyBoardStatus)
+	var logs [2]lines
+	for i := range logs {
+		runBoard(t, fabrictest.New(), Config{NATS: &NATSConfig{Servers: s.ClientURL()}, Log: slog.New(slog.NewTextHandler(&logs[i], nil))})
+		if i == 0 {
+			next(t, statuses, "link up", isUp)
+			if logs[0].contains("another board") {
+				t.Error("a board took itself for another")
+			}
+		}
+	}
+	for i := range logs {
+		wait(t, "the warning", func() bool { return logs[i].contains("another board") })
+	}
+}
+
+// lines is a log that can be looked at while it is written.
+type lines struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) contains(s string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.b.String(), s)
 }
 
 func TestHeaderText(t *testing.T) {

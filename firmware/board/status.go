@@ -58,9 +58,7 @@ func (b *Board) sampleStatus() rocelink.BoardStatus {
 			b.streams.Sample()
 			if b.hw.mac != nil {
 				b.hw.ticked = now
-				if err := b.hw.mac.Sample(); err != nil {
-					b.log.Warn("sample the MAC", "err", err)
-				}
+				b.sampleMAC()
 			}
 			b.checkFault()
 		}

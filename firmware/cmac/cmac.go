@@ -39,7 +39,10 @@ const (
 // Config is how to drive a core. The zero value is a core without RS-FEC.
 type Config struct {
 	FEC  FEC
-	Poll poll.Poll // bounds the tick and the transceiver reset
+	Poll poll.Poll // bounds the transceiver reset
+	// TickTimeout bounds the counter snapshot, which logic takes at once; 0 is
+	// 100 ms.
+	TickTimeout time.Duration
 	// ResetPulse is how long the core is held in reset; 0 is 10 ms, long
 	// enough for a fabric that looks at its registers now and then.
 	ResetPulse time.Duration
@@ -59,6 +62,9 @@ type MAC struct {
 	// discard is set when the counters hold events from before the
 	// configuration.
 	discard bool
+	// pending is set while a snapshot was asked for and not seen to end: its
+	// events are read before the next one is asked for.
+	pending bool
 }
 
 // Open probes the core by its version. The error matches ErrMissing when
@@ -70,6 +76,9 @@ func Open(bus regs.Bus, cfg Config) (*MAC, error) {
 	case NoFEC, FECOff, RSFEC:
 	default:
 		return nil, fmt.Errorf("CMAC: FEC %q: want none, off or rs", cfg.FEC)
+	}
+	if cfg.TickTimeout <= 0 {
+		cfg.TickTimeout = 100 * time.Millisecond
 	}
 	if cfg.ResetPulse <= 0 {
 		cfg.ResetPulse = 10 * time.Millisecond
@@ -137,12 +146,12 @@ func (m *MAC) ResetTransceivers() error {
 	if err := m.write("GTReset", regs.CMACGTReset, regs.CMACGTResetAll.Mask()); err != nil {
 		return err
 	}
-	took, err := m.cfg.Poll.Until(func() (bool, error) {
+	_, err := m.cfg.Poll.Until(func() (bool, error) {
 		v, err := regs.CMACGTReset.Read(m.bus)
 		return regs.CMACGTResetAll.Get(v) == 0, err
 	})
 	if err != nil {
-		return fmt.Errorf("CMAC transceiver reset, after %v: %w: is the reference clock running?", took.Round(time.Millisecond), err)
+		return fmt.Errorf("CMAC transceiver reset: %w: is the reference clock running?", err)
 	}
 	m.discard = true
 	return nil

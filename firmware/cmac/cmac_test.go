@@ -191,8 +191,22 @@ func TestTickThatNeverEnds(t *testing.T) {
 	f := fabrictest.New()
 	f.TickHangs = true
 	m := open(t, f, NoFEC)
-	if _, err := m.Sample(); !errors.Is(err, ErrTimeout) || !strings.Contains(err.Error(), "snapshot") {
+	for range 3 {
+		if _, err := m.Sample(); !errors.Is(err, ErrTimeout) || !strings.Contains(err.Error(), "snapshot") {
+			t.Error(err)
+		}
+	}
+	// A second tick would throw the events of the first away.
+	if w := f.Writes(); len(w) != 1 {
+		t.Errorf("%d ticks while one is under way", len(w))
+	}
+	f.TickHangs = false
+	f.Set(fabrictest.CMACBase, regs.CMACTick, 0)
+	if _, err := m.Sample(); err != nil {
 		t.Error(err)
+	}
+	if w := f.Writes(); len(w) != 0 {
+		t.Errorf("the late snapshot was thrown away: %v", w)
 	}
 }
 

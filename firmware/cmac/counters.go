@@ -2,7 +2,6 @@ package cmac
 
 import (
 	"fmt"
-	"time"
 
 	"rocelink/fpga/regs"
 )
@@ -52,16 +51,22 @@ const counterMask = 1<<48 - 1
 // reset by it. Every reader shares the result, since a second tick would take
 // events from the first.
 func (m *MAC) Sample() (Counters, error) {
-	if err := m.write("Tick", regs.CMACTick, regs.CMACTickSnapshot.Mask()); err != nil {
-		return m.total, err
+	if !m.pending {
+		if err := m.write("Tick", regs.CMACTick, regs.CMACTickSnapshot.Mask()); err != nil {
+			return m.total, err
+		}
+		m.pending = true
 	}
-	took, err := m.cfg.Poll.Until(func() (bool, error) {
+	wait := m.cfg.Poll
+	wait.Timeout = m.cfg.TickTimeout
+	_, err := wait.Until(func() (bool, error) {
 		v, err := regs.CMACTick.Read(m.bus)
 		return regs.CMACTickSnapshot.Get(v) == 0, err
 	})
 	if err != nil {
-		return m.total, fmt.Errorf("CMAC counter snapshot, after %v: %w", took.Round(time.Millisecond), err)
+		return m.total, fmt.Errorf("CMAC counter snapshot: %w", err)
 	}
+	m.pending = false
 	var delta Counters
 	counters := delta.table(m.cfg.FEC != NoFEC)
 	for _, c := range counters {

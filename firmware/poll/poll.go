@@ -53,7 +53,7 @@ func (p Poll) Until(done func() (bool, error)) (time.Duration, error) {
 			return took, err
 		}
 		if took >= timeout && n > 0 {
-			return took, fmt.Errorf("%w after %v", ErrTimeout, took.Round(time.Millisecond))
+			return took, fmt.Errorf("%w after %v", ErrTimeout, timeout)
 		}
 		if n < spins {
 			runtime.Gosched()

@@ -70,7 +70,7 @@ func (e *CommandError) Error() string {
 	s := fmt.Sprintf("%s command %s, queue pair %d", e.Block, e.Command, e.Index)
 	switch {
 	case errors.Is(e.Err, ErrTimeout):
-		s += fmt.Sprintf(": no end after %v: the fabric does not answer: reload the bitstream or restart the software fabric", e.After.Round(time.Millisecond))
+		s += ": the fabric does not end it: reload the bitstream or restart the software fabric"
 	case e.Register != "":
 		s += ": register " + e.Register + " refused"
 	case e.State != "":

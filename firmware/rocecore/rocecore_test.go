@@ -375,7 +375,7 @@ func TestCommandThatNeverEnds(t *testing.T) {
 	if !errors.As(err, &e) || !errors.Is(err, ErrTimeout) {
 		t.Fatal(err)
 	}
-	for _, word := range []string{"Core", "Reset", "queue pair 3", "reload"} {
+	for _, word := range []string{"Core", "Reset", "queue pair 3", "reload", "100ms"} {
 		if !strings.Contains(err.Error(), word) {
 			t.Errorf("%v does not name %q", err, word)
 		}

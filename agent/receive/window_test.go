@@ -83,8 +83,8 @@ func TestWindowsOfTraffic(t *testing.T) {
 		for i, w := range r.windows {
 			if w.Batches > 1 {
 				gaps++
-				if w.MinGapNS <= 0 || w.MaxGapNS > w.DurationNS {
-					t.Errorf("window %d: gaps %d to %d ns in %d ns", i+1, w.MinGapNS, w.MaxGapNS, w.DurationNS)
+				if w.MinGapNS <= 0 {
+					t.Errorf("window %d: smallest gap %d ns in %d batches", i+1, w.MinGapNS, w.Batches)
 				}
 			}
 			if w.FirstPacket != nil || w.Last {

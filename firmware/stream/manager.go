@@ -337,7 +337,7 @@ func (m *Manager) Close(req rocelink.SessionRequest) (rocelink.StreamStatus, err
 	}, nil
 }
 
-// Expire closes the sessions that nobody renewed and forgets old ones. It
+// Expire closes the sessions that nobody renewed. It
 // reports whether anything changed.
 func (m *Manager) Expire() bool {
 	now := m.cfg.Now()

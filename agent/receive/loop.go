@@ -24,8 +24,10 @@ type Loop struct {
 
 	// The rest down to the atomics is the loop thread's alone.
 
-	found    [MaxBatch]verbs.WorkCompletion
-	requests [MaxBatch]verbs.ReceiveRequest
+	// Arrays of their own, free of pointers, so that a provider may pass them
+	// to C.
+	found    []verbs.WorkCompletion
+	requests []verbs.ReceiveRequest
 	frame    Frame
 	begin    time.Time // of the loop's clock
 
@@ -76,6 +78,8 @@ func New(cfg Config) (*Loop, error) {
 		cfg: cfg, base: cfg.Memory.Address(), data: cfg.Memory.Bytes(),
 		windows: make(chan *rocelink.Window, windowsKept), lastLap: int(cfg.Slots),
 		wantOpcode: noOpcode,
+		found:      make([]verbs.WorkCompletion, cfg.Batch),
+		requests:   make([]verbs.ReceiveRequest, cfg.Batch),
 	}
 	l.lending.init(int(cfg.Slots))
 	l.frame.Owner = l
@@ -260,7 +264,7 @@ func (l *Loop) look() (int, error) {
 		if l.blind {
 			return 0, nil
 		}
-		return l.cfg.CQ.Poll(l.found[:l.cfg.Batch])
+		return l.cfg.CQ.Poll(l.found)
 	}
 	most := l.cfg.Batch
 	if l.leaving {
@@ -279,7 +283,7 @@ func (l *Loop) look() (int, error) {
 	if l.emptyLooks++; l.emptyLooks%64 != 0 && !l.armed || l.blind {
 		return 0, nil
 	}
-	c, err := l.cfg.CQ.Poll(l.found[:l.cfg.Batch])
+	c, err := l.cfg.CQ.Poll(l.found)
 	if c > 0 {
 		l.account.dirty = true
 		l.takeCompletions(l.found[:c])

@@ -75,6 +75,9 @@ func (r *ring) clear() {
 	}
 }
 
+// maxSequence is far beyond what any stream reaches: a word above it is rubbish.
+const maxSequence = 1 << 62
+
 func (r *ring) slotOf(q uint64) int { return int(q % r.slots) }
 
 // after is the slot after another.
@@ -122,7 +125,7 @@ func (r *ring) same(slot int) bool { return r.load(slot) == r.at[slot]+1 }
 // belongs into that slot.
 func (r *ring) ahead(slot int) (uint64, bool) {
 	v := r.load(slot)
-	if v <= r.next+1 || r.slotOf(v-1) != slot {
+	if v <= r.next+1 || v > maxSequence || r.slotOf(v-1) != slot {
 		return 0, false
 	}
 	return v - 1, true

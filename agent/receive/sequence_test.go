@@ -1,10 +1,12 @@
 package receive
 
 import (
+	"errors"
 	"math"
 	"testing"
 
 	"rocelink"
+	"rocelink/agent/verbs"
 	"rocelink/agent/verbs/scripted"
 )
 
@@ -177,6 +179,43 @@ func TestJumpOverHeldSlots(t *testing.T) {
 	r.seen(6)
 	r.stop()
 	if w := r.loop.Totals(); w.Missing != 6 || w.Overrun != 1 || w.Accepted != 5 {
+		t.Errorf("totals %+v", w)
+	}
+}
+
+// After a jump of the sequence, what is held decides how far the peer may go,
+// however far apart the held frames are.
+func TestFloorAfterJump(t *testing.T) {
+	kept := make(chan Frame, 8)
+	r := newRig(t, Config{Verb: rocelink.VerbWriteImm, Slots: 4, Sink: funcSink(func(f *Frame) Verdict {
+		kept <- *f
+		return Kept
+	})}, scripted.Config{})
+	r.run()
+	r.sendAll(0, 1)
+	r.send(1001, frame(1001, 64))
+	r.seen(2)
+	if n := r.qp.Outstanding(); n != 1 {
+		t.Errorf("frame 0 is held: %d receives posted, want 1 that was there before", n)
+	}
+	(<-kept).Release()
+	r.until(func() bool { return r.qp.Outstanding() == 2 }, "there is credit for 2: frame 1001 is held")
+	(<-kept).Release()
+	r.until(func() bool { return r.qp.Outstanding() == 3 }, "all credits are back")
+	r.stop()
+}
+
+// A device that completes more receives than there are.
+func TestTooManyCompletions(t *testing.T) {
+	r := newRig(t, Config{Verb: rocelink.VerbWriteImm}, scripted.Config{})
+	for q := range uint32(8) { // 7 are posted
+		r.cq.Push(verbs.WorkCompletion{Opcode: verbs.OpRecvRDMAWithImm, Flags: verbs.WithImm, ByteLen: 64, Imm: q})
+	}
+	r.run()
+	if err := r.wait(); !errors.Is(err, ErrBadID) {
+		t.Errorf("Run: %v, want %v", err, ErrBadID)
+	}
+	if w := r.loop.Totals(); w.Accepted != 7 || w.Errors != 1 {
 		t.Errorf("totals %+v", w)
 	}
 }

@@ -249,7 +249,8 @@ func (f *Fabric) Step(now time.Duration) time.Duration {
 		next = min(next, f.qps[at].serve())
 	}
 	f.flush()
-	for i := range f.streams {
+	for i := range f.qps {
+		next = min(next, f.qps[i].timer) // which runs from when something left
 		f.streams[i].settle()
 	}
 	return max(next, f.now)

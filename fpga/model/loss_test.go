@@ -287,6 +287,7 @@ func TestReadResumes(t *testing.T) {
 	q.timeout = 0 // the gap alone must do
 	s := streamSettings{verb: regs.StreamConfigVerbRead, size: 20 * 1024, count: 3}
 	hq, _ := w.session(q, s)
+	w.gap = time.Microsecond // one response after the other shows the gap
 	n := 0
 	w.lose = func(toHost bool, p *roce.Packet) bool {
 		if !toHost {
@@ -316,6 +317,78 @@ func TestReadResumes(t *testing.T) {
 	}
 }
 
+// Responses that are lost again cost one timeout, not one each.
+func TestReadResumesAfterTimeout(t *testing.T) {
+	w := newWorld(t, Config{QueuePairs: 1}, FaultConfig{})
+	w.gap = time.Microsecond
+	s := streamSettings{verb: regs.StreamConfigVerbRead, size: 20 * 1024, count: 1}
+	q := defaults()
+	w.session(q, s)
+	lost := 0
+	w.lose = func(toHost bool, p *roce.Packet) bool {
+		if toHost || p.PSN != q.psn.Add(6) || lost == 3 {
+			return false
+		}
+		lost++
+		return true
+	}
+	w.delivered(0, s)
+	// Lost at first: a gap. Lost when asked again: nothing new, a timeout.
+	// Lost after that: a gap.
+	if n := w.stat(0, regs.CoreStatTimeouts); n != 1 {
+		t.Errorf("%d timeouts, want 1", n)
+	}
+}
+
+// A peer that is there but not ready is waited for, whatever is lost between.
+func TestNotReadyIsNoFailure(t *testing.T) {
+	w := newWorld(t, Config{QueuePairs: 1}, FaultConfig{})
+	s := streamSettings{size: 100, count: 1}
+	hq, _ := w.session(defaults(), s)
+	hq.notReady = 1
+	n := 0
+	w.lose = func(toHost bool, p *roce.Packet) bool {
+		n++
+		return toHost && n%4 != 0 // three of four requests, each a timeout
+	}
+	w.run(2 * time.Second)
+	if st, cause := w.qpState(0); st != regs.CoreStatStateStateReady {
+		t.Fatalf("state %d, cause %d", st, cause)
+	}
+	if n := w.stat(0, regs.CoreStatTimeouts); n < 20 {
+		t.Errorf("only %d timeouts", n)
+	}
+	w.lose, hq.notReady = nil, 0
+	w.delivered(0, s)
+}
+
+// A copy of an RNR NAK neither counts as a retry nor makes the wait longer.
+func TestRepeatedRNR(t *testing.T) {
+	w := newWorld(t, Config{QueuePairs: 1}, FaultConfig{})
+	q := defaults()
+	q.rnrRetries = 1
+	s := streamSettings{size: 100, count: 1}
+	hq, _ := w.session(q, s)
+	hq.notReady, hq.rnrCode = 1, 12 // 0.64 ms
+	w.run(20 * time.Microsecond)
+	asked := w.now
+	for range 10 {
+		w.run(50 * time.Microsecond)
+		w.reply(hq.answer(q.psn, roce.RNRNak(12)))
+	}
+	hq.notReady = 0
+	w.delivered(0, s)
+	if d := w.now - asked; d > 700*time.Microsecond {
+		t.Errorf("sent after %v, want 0.64 ms after the first RNR NAK", d)
+	}
+	if n := w.stat(0, regs.CoreStatRNRNAKs); n != 11 {
+		t.Errorf("%d RNR NAKs counted, want 11", n)
+	}
+	if n := w.stat(0, regs.CoreStatRNRMessages); n != 1 {
+		t.Errorf("%d messages waited, want 1", n)
+	}
+}
+
 // A response that contradicts its request ends the queue pair; one with a wrong
 // ICRC is only lost.
 func TestBadResponses(t *testing.T) {
@@ -337,6 +410,15 @@ func TestBadResponses(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a second first", func(t *testing.T) {
+		w := newWorld(t, Config{QueuePairs: 1}, FaultConfig{})
+		hq, _ := w.session(defaults(), streamSettings{verb: regs.StreamConfigVerbRead, size: 4096, count: 1})
+		hq.tamper = func(out []roce.Packet) { out[1].Opcode = roce.ReadResponseFirst }
+		w.until("error", time.Second, func() bool { return w.f.qps[0].state == qpError })
+		if _, cause := w.qpState(0); cause != regs.CoreStatStateCauseBadResponse || w.stat(0, regs.CoreStatReadResponses) != 1 {
+			t.Errorf("cause %d after %d responses", cause, w.stat(0, regs.CoreStatReadResponses))
+		}
+	})
 	t.Run("response to a SEND", func(t *testing.T) {
 		w := newWorld(t, Config{QueuePairs: 1}, FaultConfig{})
 		hq, _ := w.session(defaults(), streamSettings{size: 100, count: 1})

@@ -426,8 +426,8 @@ func (s *stream) configure(b block) (refused regs.Reg, ok bool) {
 	s.cfg = c
 	s.state = streamConfigured
 	if c.external {
-		s.source.begin(c.frameBytes - sum)
 		s.dropped = s.source.Dropped()
+		s.source.begin(c.frameBytes - sum)
 	}
 	return 0, true
 }

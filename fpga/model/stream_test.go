@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/iotest"
@@ -27,6 +28,7 @@ func TestRate(t *testing.T) {
 	}{
 		{1_000_000, 1, 8192, 0}, {999_983, 1, 1000, 0}, {64, 0, 1, 0}, {3, 1, 999, 0},
 		{1_000_000, 16, 8192, 0}, {7_000_001, 3, 60_000, 0}, {1_000_000, 1, 8192, 20 * time.Millisecond},
+		{3_000_000, 1, 100, 0}, // 266 2/3 ns: fractions add up
 	} {
 		t.Run(fmt.Sprintf("%d kb/s, %d bytes, burst %d", c.kbps, c.size, c.burst), func(t *testing.T) {
 			w := newWorld(t, Config{QueuePairs: 1, PaceSlack: c.slack}, FaultConfig{})
@@ -234,6 +236,26 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
+// Inside a message an acknowledgement is asked for often enough.
+func TestAckRequests(t *testing.T) {
+	w := newWorld(t, Config{QueuePairs: 1, AckEvery: 10}, FaultConfig{})
+	var at []int
+	n := 0
+	w.tap = func(b []byte) {
+		if n++; b[headerBytes(true)+8]&0x80 != 0 {
+			at = append(at, n)
+		}
+	}
+	q := defaults()
+	q.window = 256
+	s := streamSettings{size: 35 * 1024, count: 2}
+	w.session(q, s)
+	w.delivered(0, s)
+	if want := []int{10, 20, 30, 35, 45, 55, 65, 70}; !slices.Equal(at, want) {
+		t.Errorf("acknowledgements asked for in packets %v, want %v", at, want)
+	}
+}
+
 // The same registers and the same stimulus make the same packets.
 func TestDeterministic(t *testing.T) {
 	run := func() (all []byte) {
@@ -374,6 +396,34 @@ func TestExternalSourceAgain(t *testing.T) {
 	w.fillStream(streamSettings{external: true, size: 0})
 	if code, detail := w.command(w.stream, regs.StreamCommandOpCommit, 0); code != regs.StreamCommandStatusCodeBadValue || detail != uint32(regs.StreamFrameBytes) {
 		t.Errorf("empty frames of an external source: status %d, detail %#x", code, detail)
+	}
+}
+
+// What is left of a file in the ring is forgotten when it begins anew.
+func TestSourceRestart(t *testing.T) {
+	data := make([]byte, 10_000)
+	pattern.Fill(data, pattern.PRBS31, 1)
+	s := NewSource(bytes.NewReader(data), SourceConfig{Buffer: 3000})
+	defer s.Close()
+	for i := range 5 {
+		s.begin(500)
+		deadline := time.Now().Add(10 * time.Second)
+		got := make([]byte, 500*(i+1))
+		for at := 0; at < len(got); at += 500 {
+			for {
+				if n, _ := s.ready(500); n == 500 {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatal("nothing comes")
+				}
+				runtime.Gosched()
+			}
+			s.read(got[at : at+500])
+		}
+		if !bytes.Equal(got, data[:len(got)]) {
+			t.Errorf("start %d: not the beginning of the file", i)
+		}
 	}
 }
 

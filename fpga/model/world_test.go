@@ -31,6 +31,8 @@ type world struct {
 	host   *host
 	now    time.Duration
 	oneWay time.Duration
+	gap    time.Duration // between two packets of a batch on the wire
+	busy   [2]time.Duration
 	wire   []flight
 	to     *Faults // to the host
 	from   *Faults
@@ -291,7 +293,16 @@ func (w *world) launch(batch []Datagram, toHost bool) {
 			}
 		}
 		d.Payload = bytes.Clone(d.Payload)
-		w.wire = append(w.wire, flight{w.now + w.oneWay, toHost, d})
+		at := w.now + w.oneWay
+		if w.gap > 0 {
+			busy := &w.busy[0]
+			if toHost {
+				busy = &w.busy[1]
+			}
+			*busy = max(*busy+w.gap, at)
+			at = *busy
+		}
+		w.wire = append(w.wire, flight{at, toHost, d})
 	}
 }
 

@@ -3,6 +3,7 @@ package soft
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -238,6 +239,48 @@ func TestDuplicateRead(t *testing.T) {
 		t.Errorf("state %v", g.qp.State())
 	}
 	g.count(map[string]uint64{"duplicate_request": 5, "read_requests": 5})
+}
+
+// The requester asks again from the middle of a READ that is being answered,
+// and for the one after it: the old answers stop, the new ones are whole.
+func TestReadAgainWhileItIsAnswered(t *testing.T) {
+	const mtu, n = 4096, 2 * readShare
+	g := newRig(t, options{mtu: mtu, memory: n})
+	copy(g.memory.Bytes(), pattern(n, 1))
+	r := halt(g)
+	from := netip.AddrPortFrom(g.flow.Src, g.flow.SrcPort)
+	round := func(ps ...roce.Packet) ([]roce.Packet, bool) {
+		for _, p := range ps {
+			r.handle(g.encode(p), from)
+		}
+		more := r.answers()
+		r.transmit()
+		return g.answers(), more
+	}
+	first, second := g.read(g.mr.base, g.mr.rkey, n), g.read(g.mr.base+8, g.mr.rkey, 8)
+	got, more := round(first, second)
+	if len(got) != readShare/mtu || !more {
+		t.Fatalf("%d responses in a round, more: %v", len(got), more)
+	}
+	part := first
+	part.PSN = 3
+	part.RETH.Address += 3 * mtu
+	part.RETH.Length -= 3 * mtu
+	got, more = round(part, second)
+	for more {
+		var next []roce.Packet
+		next, more = round()
+		got = append(got, next...)
+	}
+	packets := n/mtu - 3
+	data, err := response(got[:packets], mtu, 3, n-3*mtu, 2)
+	if err != nil || !bytes.Equal(data, g.memory.Bytes()[3*mtu:]) {
+		t.Errorf("the first: %v", err)
+	}
+	data, err = response(got[packets:], mtu, n/mtu, 8, 2)
+	if err != nil || !bytes.Equal(data, g.memory.Bytes()[8:16]) {
+		t.Errorf("the second: %v", err)
+	}
 }
 
 func TestGapIsAnsweredOnce(t *testing.T) {

@@ -79,7 +79,6 @@ type rig struct {
 	flow  roce.Flow
 	to    netip.AddrPort
 	psn   roce.PSN // of the next new packet
-	sent  uint64   // datagrams, by all rigs of the device
 	total *atomic.Uint64
 }
 

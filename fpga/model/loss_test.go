@@ -280,6 +280,25 @@ func TestSequenceNAKRecovers(t *testing.T) {
 	}
 }
 
+// Copies of a sequence NAK are one failure, not several.
+func TestRepeatedSequenceNAK(t *testing.T) {
+	w := newWorld(t, Config{QueuePairs: 1}, FaultConfig{})
+	q := defaults()
+	q.retries = 1
+	s := streamSettings{size: 100, count: 1}
+	hq, _ := w.session(q, s)
+	hq.mute = true
+	w.run(time.Millisecond)
+	for range 5 {
+		w.reply(hq.answer(q.psn, roce.Nak(roce.PSNSequenceError)))
+	}
+	hq.mute = false
+	w.delivered(0, s)
+	if n := w.stat(0, regs.CoreStatSequenceNAKs); n == 0 {
+		t.Error("no sequence NAK was taken")
+	}
+}
+
 // READ responses that are lost are asked for again from where they are missing.
 func TestReadResumes(t *testing.T) {
 	w := newWorld(t, Config{QueuePairs: 1}, FaultConfig{})

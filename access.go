@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -31,8 +33,40 @@ type Client struct {
 	// Retry: succeed at once and keep trying when no server answers yet. The
 	// program must not depend on the server then.
 	Retry bool
-	// Reconnected runs after each reconnection.
-	Reconnected func()
+	// Connected runs after each connection, the first included, with Retry.
+	Connected func()
+	// Options are added to those that everyone uses.
+	Options []nats.Option
+}
+
+// Check finds what cannot work whatever the server is. URLs may carry a
+// password and are never repeated in an error.
+func (a Access) Check() error {
+	if (a.Cert == "") != (a.Key == "") {
+		return errors.New("access to NATS: client certificate and its key go together")
+	}
+	if a.Credentials != "" && a.NKey != "" {
+		return errors.New("access to NATS: credentials file and nkey file exclude each other")
+	}
+	if a.URL != "" {
+		for i, s := range strings.Split(a.URL, ",") {
+			if s = strings.TrimSpace(s); !strings.Contains(s, "://") {
+				s = "nats://" + s
+			}
+			if u, err := url.Parse(s); err != nil || u.Hostname() == "" {
+				return fmt.Errorf("access to NATS: URL %d is none: want nats://host:4222", i+1)
+			}
+		}
+	}
+	for _, file := range []string{a.Credentials, a.NKey, a.CA, a.Cert, a.Key} {
+		if file == "" {
+			continue
+		}
+		if _, err := os.Stat(file); err != nil {
+			return fmt.Errorf("access to NATS: %w", err)
+		}
+	}
+	return nil
 }
 
 // Connect connects. With Retry the connection lasts until it is closed:
@@ -40,14 +74,11 @@ type Client struct {
 // which may be a server in the middle of a change of keys. Nothing that is
 // published while there is no server is kept: a status is of no use later.
 func Connect(a Access, c Client) (*nats.Conn, error) {
+	if err := a.Check(); err != nil {
+		return nil, err
+	}
 	if a.URL == "" {
 		a.URL = DefaultURL
-	}
-	if (a.Cert == "") != (a.Key == "") {
-		return nil, errors.New("connect to NATS: give both the client certificate and its key, or neither")
-	}
-	if a.Credentials != "" && a.NKey != "" {
-		return nil, errors.New("connect to NATS: give a credentials file or an nkey file, not both")
 	}
 	log := c.Log
 	if log == nil {
@@ -65,6 +96,12 @@ func Connect(a Access, c Client) (*nats.Conn, error) {
 			log.Warn("nats", "subject", subject, "err", err)
 		}),
 	}
+	connected := func(n *nats.Conn) {
+		log.Info("nats: connected", "server", n.ConnectedUrlRedacted())
+		if c.Connected != nil {
+			c.Connected()
+		}
+	}
 	if c.Retry {
 		opts = append(opts,
 			nats.RetryOnFailedConnect(true),
@@ -74,19 +111,13 @@ func Connect(a Access, c Client) (*nats.Conn, error) {
 			nats.IgnoreAuthErrorAbort(),
 			nats.PingInterval(5*time.Second),
 			nats.MaxPingsOutstanding(2),
-			nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { log.Warn("nats: disconnected, will keep trying", "err", err) }),
-			nats.ReconnectHandler(func(n *nats.Conn) {
-				log.Info("nats: connected", "server", n.ConnectedUrlRedacted())
-				if c.Reconnected != nil {
-					c.Reconnected()
+			nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+				if err != nil {
+					log.Warn("nats: disconnected, will keep trying", "err", err)
 				}
 			}),
-			nats.ConnectHandler(func(n *nats.Conn) {
-				log.Info("nats: connected", "server", n.ConnectedUrlRedacted())
-				if c.Reconnected != nil {
-					c.Reconnected()
-				}
-			}),
+			nats.ReconnectHandler(connected),
+			nats.ConnectHandler(connected),
 		)
 	} else {
 		opts = append(opts, nats.NoReconnect())
@@ -107,7 +138,7 @@ func Connect(a Access, c Client) (*nats.Conn, error) {
 	if a.Cert != "" {
 		opts = append(opts, nats.ClientCert(a.Cert, a.Key))
 	}
-	nc, err := nats.Connect(a.URL, opts...)
+	nc, err := nats.Connect(a.URL, append(opts, c.Options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS at %s: %w%s", redact(a.URL), err, remedy(err))
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"rocelink"
+	"rocelink/agent/verbs"
 )
 
 // boardView is the last status of the board.
@@ -123,12 +124,21 @@ func (w *watcher) window(m *nats.Msg) {
 	s.messages += uint64(r.Messages)
 	s.gaps += uint64(r.Missing + r.Late + r.Duplicate)
 	s.errors += uint64(r.Corrupt + r.Overrun)
-	for _, n := range r.ByStatus {
-		s.errors += uint64(n)
-	}
+	s.errors += uint64(failures(r))
 	s.bits += float64(r.Bytes) * 8
 	s.seconds += time.Duration(r.DurationNS).Seconds()
 	w.interval[r.Stream] = s
+}
+
+// failures is the completions with an error of their own. Receives that were
+// flushed belong to the end of every session.
+func failures(w rocelink.Window) (n rocelink.Count) {
+	for status, k := range w.ByStatus {
+		if status != verbs.WorkRequestFlushed.String() {
+			n += k
+		}
+	}
+	return n
 }
 
 func (w *watcher) heading(verbs []rocelink.Verb) string {

@@ -44,7 +44,7 @@ type Config struct {
 	// Lease of hosts that ask for none; 0 is rocelink.DefaultLeaseMillis.
 	Lease time.Duration
 	// NATS is how to reach the server; nil runs without.
-	NATS *NATSConfig
+	NATS *rocelink.Access
 	// Log takes what a person should know; nil discards it.
 	Log *slog.Logger
 	// Open opens an aperture; nil maps its file.
@@ -212,6 +212,10 @@ func (b *Board) work(now time.Time) {
 	if err := b.hw.core.Check(); err != nil {
 		b.lose(err)
 		return
+	}
+	if b.up.cut() {
+		// Nobody can renew: the data goes on while the hosts acknowledge it.
+		b.streams.Hold()
 	}
 	if b.streams.Expire() {
 		b.dirty = true

@@ -18,18 +18,9 @@ import (
 	"rocelink"
 )
 
-// NATSConfig is how to reach the server.
-type NATSConfig struct {
-	Servers string // comma-separated URLs
-	// Options are added to the board's own: credentials and certificates.
-	Options []nats.Option
-}
-
 const (
 	connectTimeout = 2 * time.Second
-	reconnectWait  = 500 * time.Millisecond
-	reconnectExtra = 500 * time.Millisecond // random, so that boards do not come back all at once
-	goodbyeTime    = 2 * time.Second        // a dead server delays the exit no longer
+	goodbyeTime    = 2 * time.Second // a dead server delays the exit no longer
 	bucketTimeout  = 2 * time.Second
 	bucketRetry    = 5 * time.Second // where the server has no JetStream
 	nameWarning    = time.Minute
@@ -49,6 +40,7 @@ type uplink struct {
 	stored chan []byte // the last status that is not in the bucket yet
 
 	mu      sync.Mutex
+	nc      *nats.Conn // nil before the first connection
 	last    []byte
 	dropped uint64
 
@@ -124,10 +116,21 @@ func (u *uplink) start() <-chan error {
 			failed <- err
 			return
 		}
+		u.mu.Lock()
+		u.nc = nc
+		u.mu.Unlock()
 		u.serve(ctx, nc)
 		u.goodbye(nc, svc)
 	})
 	return failed
+}
+
+// cut reports whether hosts cannot reach the board: there is a server, and no
+// connection to it.
+func (u *uplink) cut() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.nc != nil && !u.nc.IsConnected()
 }
 
 // stop publishes what is queued and ends, within goodbyeTime even if the server
@@ -147,47 +150,20 @@ func (u *uplink) stop() {
 }
 
 func (u *uplink) connect() (*nats.Conn, micro.Service, error) {
-	options := []nats.Option{
-		nats.Name("boardd " + u.board.cfg.Name),
-		nats.Timeout(connectTimeout),
+	nc, err := rocelink.Connect(*u.board.cfg.NATS, rocelink.Client{
+		Name: "boardd " + u.board.cfg.Name, Log: u.log,
 		// The board outlives any absence of the server.
-		nats.RetryOnFailedConnect(true),
-		nats.MaxReconnects(-1),
-		nats.ReconnectWait(reconnectWait),
-		nats.ReconnectJitter(reconnectExtra, reconnectExtra),
-		nats.IgnoreAuthErrorAbort(),
-		// What could not be sent is out of date when the server is back.
-		nats.ReconnectBufSize(-1),
-		nats.FlusherTimeout(connectTimeout),
-		// What comes back on the board's own subject is another board.
-		nats.NoEcho(),
-		nats.ConnectHandler(func(nc *nats.Conn) {
-			u.log.Info("connected to NATS", "server", nc.ConnectedUrlRedacted())
-			// The server learns the present state at once.
-			u.board.refresh.Store(true)
-		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) {
-			u.log.Info("connected to NATS again", "server", nc.ConnectedUrlRedacted())
-			// The server learns the present state at once.
-			u.board.refresh.Store(true)
-		}),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil {
-				u.log.Warn("lost the connection to NATS", "err", err)
-			}
-		}),
-		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
-			subject := ""
-			if s != nil {
-				subject = s.Subject
-			}
-			u.log.Warn("NATS", "subject", subject, "err", err)
-		}),
-	}
-	options = append(options, u.board.cfg.NATS.Options...)
-	nc, err := nats.Connect(u.board.cfg.NATS.Servers, options...)
+		Retry: true,
+		// The server learns the present state at once.
+		Connected: func() { u.board.refresh.Store(true) },
+		Options: []nats.Option{
+			nats.FlusherTimeout(connectTimeout),
+			// What comes back on the board's own subject is another board.
+			nats.NoEcho(),
+		},
+	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("NATS: %w", err)
+		return nil, nil, err
 	}
 	svc, err := u.register(nc)
 	if err == nil {

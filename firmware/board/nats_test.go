@@ -122,7 +122,7 @@ func TestService(t *testing.T) {
 	nc := client(t, s)
 	statuses := subscribe(t, nc, rocelink.AnyBoardStatus)
 	events := subscribe(t, nc, rocelink.AnyBoardEvent)
-	_, stop := runBoard(t, fabrictest.New(), Config{NATS: &NATSConfig{Servers: s.ClientURL()}})
+	_, stop := runBoard(t, fabrictest.New(), Config{NATS: &rocelink.Access{URL: s.ClientURL()}})
 	first := next(t, statuses, "link up", isUp)
 	if first.Board != "board one" {
 		t.Errorf("%+v", first)
@@ -242,7 +242,7 @@ func TestServerAbsentAndRestarted(t *testing.T) {
 	probe.WaitForShutdown()
 	url := fmt.Sprintf("nats://127.44.0.1:%d", port)
 
-	b, stop := runBoard(t, fabrictest.New(), Config{NATS: &NATSConfig{Servers: url}})
+	b, stop := runBoard(t, fabrictest.New(), Config{NATS: &rocelink.Access{URL: url}})
 	wait(t, "the link without a server", func() bool { return isUp(b.Status()) })
 
 	sequence := rocelink.Count(0)
@@ -291,7 +291,7 @@ func TestBadNATSConfiguration(t *testing.T) {
 	b, err := New(Config{
 		Name: "b", Description: description(t), MAC: boards.NameMAC("b"), Address: netip.MustParseAddr("10.0.0.1"),
 		Open: func(boards.Aperture) (Registers, error) { return registers{fabrictest.New()}, nil },
-		NATS: &NATSConfig{Servers: "nats://127.44.0.1:1", Options: []nats.Option{nats.RootCAs("/nonexistent/ca.pem")}},
+		NATS: &rocelink.Access{URL: "nats://127.44.0.1:1", CA: "/nonexistent/ca.pem"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -308,7 +308,7 @@ func TestBadNATSConfiguration(t *testing.T) {
 func TestUplinkNeverBlocks(t *testing.T) {
 	b, err := New(Config{
 		Name: "b", Description: description(t), MAC: boards.NameMAC("b"), Address: netip.MustParseAddr("10.0.0.1"),
-		NATS: &NATSConfig{},
+		NATS: &rocelink.Access{},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -333,7 +333,7 @@ func TestSameName(t *testing.T) {
 	statuses := subscribe(t, nc, rocelink.AnyBoardStatus)
 	var logs [2]lines
 	for i := range logs {
-		runBoard(t, fabrictest.New(), Config{NATS: &NATSConfig{Servers: s.ClientURL()}, Log: slog.New(slog.NewTextHandler(&logs[i], nil))})
+		runBoard(t, fabrictest.New(), Config{NATS: &rocelink.Access{URL: s.ClientURL()}, Log: slog.New(slog.NewTextHandler(&logs[i], nil))})
 		if i == 0 {
 			next(t, statuses, "link up", isUp)
 			if logs[0].contains("another board") {

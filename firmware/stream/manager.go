@@ -337,6 +337,18 @@ func (m *Manager) Close(req rocelink.SessionRequest) (rocelink.StreamStatus, err
 	}, nil
 }
 
+// Hold gives every running stream its full lease again. The board calls it while
+// its NATS server is away: a host that is gone as well is found by the queue
+// pair, which gets no acknowledgements.
+func (m *Manager) Hold() {
+	now := m.cfg.Now()
+	for _, s := range m.sessions {
+		if s != nil && s.status.State == rocelink.StreamRunning {
+			s.expires = now.Add(s.lease)
+		}
+	}
+}
+
 // Expire closes the sessions that nobody renewed. It
 // reports whether anything changed.
 func (m *Manager) Expire() bool {

@@ -339,6 +339,33 @@ func TestLeaseLapse(t *testing.T) {
 	}
 }
 
+// While the NATS server is away nobody can renew: what runs goes on, with a full
+// lease when the server is back; what was never started lapses all the same.
+func TestHold(t *testing.T) {
+	b := newBench(t)
+	running := b.open(func(r *rocelink.OpenRequest) { r.LeaseMillis = 1000 })
+	if _, err := b.m.Start(of(running)); err != nil {
+		t.Fatal(err)
+	}
+	opened := b.open(func(r *rocelink.OpenRequest) { r.Stream, r.LeaseMillis = "other", 1000 })
+	for range 10 {
+		b.now = b.now.Add(900 * time.Millisecond)
+		b.m.Hold()
+		b.m.Expire()
+	}
+	if _, err := b.m.Start(of(opened)); err == nil {
+		t.Error("a stream that was only open outlived its lease")
+	}
+	b.now = b.now.Add(999 * time.Millisecond)
+	if b.m.Expire() {
+		t.Error("the running stream lapsed before its lease after the server was back")
+	}
+	b.now = b.now.Add(time.Millisecond)
+	if !b.m.Expire() {
+		t.Error("the running stream did not lapse after its lease")
+	}
+}
+
 // The PSN is never carried over: queue pair and stream are reset before each
 // set-up, and four restarts in a row pass.
 func TestReopenReplaces(t *testing.T) {

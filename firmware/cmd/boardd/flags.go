@@ -7,12 +7,9 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
-	"net/url"
 	"os"
 	"strings"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"rocelink"
 	"rocelink/boards"
@@ -42,8 +39,7 @@ type options struct {
 	mtu, trafficClass      int
 	lease                  time.Duration
 	nats                   string
-	creds, nkey            string
-	ca, cert, key          string
+	access                 rocelink.Access
 	level                  slog.Level
 }
 
@@ -62,12 +58,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.IntVar(&o.mtu, "mtu", 0, "largest path MTU in `bytes` that the network takes (default: the fabric's)")
 	fs.IntVar(&o.trafficClass, "traffic-class", 0, "traffic class `byte` of the packets, DSCP in bits 7..2")
 	fs.DurationVar(&o.lease, "lease", rocelink.DefaultLeaseMillis*time.Millisecond, "lease `time` of hosts that ask for none")
-	fs.StringVar(&o.nats, "nats", nats.DefaultURL, "`URLs` of the NATS servers, comma-separated; \"none\" runs without")
-	fs.StringVar(&o.creds, "creds", "", "credentials `file` for NATS")
-	fs.StringVar(&o.nkey, "nkey", "", "`file` with the nkey seed for NATS")
-	fs.StringVar(&o.ca, "tls-ca", "", "`file` of the certificate authority of the NATS servers")
-	fs.StringVar(&o.cert, "tls-cert", "", "`file` of the client certificate for NATS")
-	fs.StringVar(&o.key, "tls-key", "", "`file` of the client certificate's key")
+	fs.StringVar(&o.nats, "nats", rocelink.DefaultURL, "`URLs` of the NATS servers, comma-separated; \"none\" runs without")
+	fs.StringVar(&o.access.Credentials, "creds", "", "credentials `file` for NATS")
+	fs.StringVar(&o.access.NKey, "nkey", "", "`file` with the nkey seed for NATS")
+	fs.StringVar(&o.access.CA, "tls-ca", "", "`file` of the certificate authority of the NATS servers")
+	fs.StringVar(&o.access.Cert, "tls-cert", "", "`file` of the client certificate for NATS")
+	fs.StringVar(&o.access.Key, "tls-key", "", "`file` of the client certificate's key")
 	fs.TextVar(&o.level, "log-level", slog.LevelInfo, "least `level` to log: debug, info, warn or error")
 	err := fs.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -83,20 +79,22 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, fmt.Errorf("%q is not a flag; --help lists the flags", fs.Arg(0))
 	case o.board == "":
 		return o, fmt.Errorf("--board is missing: one of %s, or a .yaml file", strings.Join(boards.Names(), ", "))
-	case (o.cert == "") != (o.key == ""):
-		return o, errors.New("--tls-cert and --tls-key go together")
-	case o.creds != "" && o.nkey != "":
-		return o, errors.New("--creds and --nkey exclude each other")
 	case o.trafficClass < 0 || o.trafficClass > 255:
 		return o, fmt.Errorf("--traffic-class %d: want 0 to 255", o.trafficClass)
 	case o.lease < rocelink.MinLeaseMillis*time.Millisecond || o.lease > rocelink.MaxLeaseMillis*time.Millisecond:
 		return o, fmt.Errorf("--lease %v: want %v to %v", o.lease, rocelink.MinLeaseMillis*time.Millisecond, rocelink.MaxLeaseMillis*time.Millisecond)
 	}
+	o.access.URL = o.nats
 	return o, nil
 }
 
 // config makes the board's configuration of the flags and the description.
 func (o options) config() (board.Config, error) {
+	if o.nats != "none" {
+		if err := o.access.Check(); err != nil {
+			return board.Config{}, err
+		}
+	}
 	load := boards.Load
 	if strings.HasSuffix(o.board, ".yaml") || strings.Contains(o.board, "/") {
 		load = boards.LoadFile
@@ -137,44 +135,7 @@ func (o options) config() (board.Config, error) {
 		return board.Config{}, fmt.Errorf("--address: %w", err)
 	}
 	if o.nats != "none" {
-		if c.NATS, err = o.natsConfig(); err != nil {
-			return board.Config{}, err
-		}
-	}
-	return c, nil
-}
-
-// natsConfig checks what can be checked before there is a server. URLs may
-// carry a password and are never repeated in an error.
-func (o options) natsConfig() (*board.NATSConfig, error) {
-	for i, s := range strings.Split(o.nats, ",") {
-		s = strings.TrimSpace(s)
-		if !strings.Contains(s, "://") {
-			s = "nats://" + s
-		}
-		if u, err := url.Parse(s); err != nil || u.Hostname() == "" {
-			return nil, fmt.Errorf("--nats: URL %d is none: want nats://host:4222", i+1)
-		}
-	}
-	c := &board.NATSConfig{Servers: o.nats}
-	if o.creds != "" {
-		if _, err := os.Stat(o.creds); err != nil {
-			return nil, fmt.Errorf("--creds: %w", err)
-		}
-		c.Options = append(c.Options, nats.UserCredentials(o.creds))
-	}
-	if o.nkey != "" {
-		option, err := nats.NkeyOptionFromSeed(o.nkey)
-		if err != nil {
-			return nil, fmt.Errorf("--nkey %s: %w", o.nkey, err)
-		}
-		c.Options = append(c.Options, option)
-	}
-	if o.ca != "" {
-		c.Options = append(c.Options, nats.RootCAs(o.ca))
-	}
-	if o.cert != "" {
-		c.Options = append(c.Options, nats.ClientCert(o.cert, o.key))
+		c.NATS = &o.access
 	}
 	return c, nil
 }

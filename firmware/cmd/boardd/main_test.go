@@ -30,8 +30,8 @@ func TestExitCodes(t *testing.T) {
 		{"--board", exitUsage, "--help"},
 		{"--colour red", exitUsage, "colour"},
 		{"--board demo extra", exitUsage, "extra"},
-		{"--board demo --tls-cert x", exitUsage, "go together"},
-		{"--board demo --creds x --nkey y", exitUsage, "exclude"},
+		{"--board demo --tls-cert x", exitFailed, "go together"},
+		{"--board demo --creds x --nkey y", exitFailed, "exclude"},
 		{"--board demo --traffic-class 256", exitUsage, "traffic-class"},
 		{"--board demo --lease 1ms", exitUsage, "--lease"},
 		{"--board demo --log-level loud", exitUsage, "log-level"},
@@ -44,9 +44,9 @@ func TestExitCodes(t *testing.T) {
 		{"--board demo --registers " + none + " --address 10.0.0.1 --mac x", exitFailed, "--mac"},
 		{"--board demo --registers " + none + " --address 10.0.0.1 --mtu 1500", exitFailed, "MTU"},
 		{"--board demo --registers " + none + " --address 10.0.0.1 --fec x", exitFailed, "FEC"},
-		{"--board demo --registers " + none + " --address 10.0.0.1 --creds " + none, exitFailed, "--creds"},
-		{"--board demo --registers " + none + " --address 10.0.0.1 --nkey " + none, exitFailed, "--nkey"},
-		{"--board demo --registers " + none + " --address 10.0.0.1 --nats ://", exitFailed, "--nats"},
+		{"--board demo --registers " + none + " --address 10.0.0.1 --creds " + none, exitFailed, "no such file"},
+		{"--board demo --registers " + none + " --address 10.0.0.1 --nkey " + none, exitFailed, "no such file"},
+		{"--board demo --registers " + none + " --address 10.0.0.1 --nats ://", exitFailed, "URL 1"},
 		{"--board demo --registers " + none + " --address 10.0.0.1 --nats none", exitOK, "stopped"},
 	} {
 		var out bytes.Buffer

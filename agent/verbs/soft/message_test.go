@@ -273,6 +273,9 @@ func TestReadAgainWhileItIsAnswered(t *testing.T) {
 		got = append(got, next...)
 	}
 	packets := n/mtu - 3
+	if len(got) != packets+1 {
+		t.Fatalf("%d responses, want %d and 1", len(got), packets)
+	}
 	data, err := response(got[:packets], mtu, 3, n-3*mtu, 2)
 	if err != nil || !bytes.Equal(data, g.memory.Bytes()[3*mtu:]) {
 		t.Errorf("the first: %v", err)

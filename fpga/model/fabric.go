@@ -235,18 +235,21 @@ func (f *Fabric) Step(now time.Duration) time.Duration {
 		return next
 	}
 	n := len(f.qps)
-	start := f.turn
-	for i := range n {
-		at := start + i
-		if at >= n {
-			at -= n
+	for range n {
+		q := &f.qps[f.turn]
+		next = min(next, q.serve())
+		full := len(f.batch) == batchFrames
+		if full && q.spent > 0 {
+			next = f.now
+			break // it goes on with its turn
 		}
-		if len(f.batch) == batchFrames {
-			f.turn = at
+		if f.turn++; f.turn == n {
+			f.turn = 0
+		}
+		if full {
 			next = f.now
 			break
 		}
-		next = min(next, f.qps[at].serve())
 	}
 	f.flush()
 	for i := range f.qps {

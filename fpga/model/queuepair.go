@@ -60,6 +60,7 @@ type queuePair struct {
 	nextNumber             uint64 // packet number of the next new packet
 	sinceAckReq            int
 	stalled                bool
+	spent                  int // of the present turn, when a full batch cut it short
 
 	reads              [16]read // outstanding, at position modulo MaxReads
 	readHead, readTail uint64
@@ -155,14 +156,19 @@ func (q *queuePair) serve() time.Duration {
 		return q.hold
 	}
 	q.hold = 0
-	for n := 0; ; n++ {
+	for ; ; q.spent++ {
 		if q.cursor == q.end {
 			wait := q.build()
 			if q.cursor == q.end {
+				q.spent = 0
 				return min(q.timer, wait)
 			}
 		}
-		if n == quantum || len(f.batch) == batchFrames {
+		if q.spent >= quantum {
+			q.spent = 0
+			return f.now
+		}
+		if len(f.batch) == batchFrames {
 			return f.now
 		}
 		f.origin = append(f.origin, origin{q, q.cursor})

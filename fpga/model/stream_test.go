@@ -236,6 +236,30 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
+// Queue pairs that all have work share the port evenly, whatever their number.
+func TestFairness(t *testing.T) {
+	for n := 2; n <= 16; n++ {
+		w := newWorld(t, Config{QueuePairs: n}, FaultConfig{})
+		w.oneWay = 0
+		for i := range n {
+			q := defaults()
+			q.index, q.window = i, 256
+			w.session(q, streamSettings{size: 16 * 1024})
+		}
+		for range 300 {
+			w.tick(w.now)
+		}
+		least, most := uint64(math.MaxUint64), uint64(0)
+		for i := range n {
+			sent := w.f.qps[i].count.packetsSent
+			least, most = min(least, sent), max(most, sent)
+		}
+		if least == 0 || most-least > 2*quantum {
+			t.Errorf("%d queue pairs: one sent %d packets, another %d", n, least, most)
+		}
+	}
+}
+
 // Inside a message an acknowledgement is asked for often enough.
 func TestAckRequests(t *testing.T) {
 	w := newWorld(t, Config{QueuePairs: 1, AckEvery: 10}, FaultConfig{})

@@ -55,7 +55,7 @@ type StreamStatus struct {
 	State string `json:"state"`
 	// Ended: the source ended by itself.
 	Ended      bool   `json:"ended,omitempty"`
-	QPState    string `json:"qp_state,omitempty"` // reset, ready or error
+	QPState    string `json:"qp_state,omitempty"` // Reset, Ready or Error
 	Problem    string `json:"problem,omitempty"`  // in words; absent when there is none
 	QPN        uint32 `json:"qpn"`                // of the board
 	PeerQPN    uint32 `json:"peer_qpn"`           // of the host

@@ -56,6 +56,20 @@ type Window struct {
 	Total Totals `json:"total"`
 }
 
+// StatusFlushed is the key of ByStatus for receives that ended unused because
+// the queue pair went to error, as at the end of every session.
+const StatusFlushed = "flushed"
+
+// Failures is how many completions had an error of their own.
+func (w Window) Failures() (n Count) {
+	for status, k := range w.ByStatus {
+		if status != StatusFlushed {
+			n += k
+		}
+	}
+	return n
+}
+
 // Totals are sums over a session.
 type Totals struct {
 	Messages  Count `json:"messages"`  // completions without error, or slots found written

@@ -48,6 +48,8 @@ type Config struct {
 	JSON         bool      // the summary as JSON instead of a table
 	Progress     io.Writer // lines while it runs; default Out
 
+	// server is the URL of a NATS server to use in place of rocelinkd's own.
+	server string
 	// running is called once all streams run; tests break things there.
 	running func(*run)
 }
@@ -76,6 +78,9 @@ func Run(ctx context.Context, c Config) (int, error) {
 		return ExitFailed, err
 	}
 	r := &run{Config: c, url: "nats://" + c.NATSListen, board: newBoardView()}
+	if c.server != "" {
+		r.url = c.server
+	}
 	return r.do(ctx)
 }
 
@@ -223,7 +228,11 @@ func (r *run) build(summary string) {
 		fabric = append(fabric, "--pcap", r.Capture)
 	}
 	board := []string{"--board", "demo", "--registers", registers, "--name", boardName, "--nats", r.url, "--address", r.BoardAddress}
-	host := []string{"--nats-listen", r.NATSListen, "--device", "soft:" + r.HostAddress, "--name", "host", "--summary", summary, "--once"}
+	host := []string{"--nats-listen", r.NATSListen}
+	if r.server != "" {
+		host = []string{"--nats", r.server}
+	}
+	host = append(host, "--device", "soft:"+r.HostAddress, "--name", "host", "--summary", summary, "--once")
 	for _, v := range r.Verbs {
 		spec := fmt.Sprintf("name=%s,board=%s,verb=%s,frame=%s,rate=%s", v, boardName, v, r.Frame, r.Rate)
 		if r.Count > 0 {

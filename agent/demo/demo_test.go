@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"rocelink"
+	"rocelink/agent/broker"
 	"rocelink/agent/stream"
 )
 
@@ -219,6 +220,53 @@ func TestKillAnyProgram(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// NATS absent at the start, and gone for longer than a lease in mid-run: data
+// goes on, and status comes back.
+func TestNATSComesAndGoes(t *testing.T) {
+	listen, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := func() *broker.Broker {
+		b, err := broker.Start(broker.Config{Listen: listen})
+		if err != nil {
+			t.Errorf("NATS server: %v", err)
+		}
+		return b
+	}
+	var server *broker.Broker
+	up := time.AfterFunc(time.Second, func() { server = serve() })
+	defer up.Stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const away = 6 * time.Second // the lease is 5 s
+	s, code := start(t, ctx, Config{Duration: time.Hour, Rate: "20M", Frame: "4096", Verbs: []rocelink.Verb{rocelink.VerbSend, rocelink.VerbWrite}, server: "nats://" + listen, running: func(r *run) {
+		defer cancel()
+		if !within(20*time.Second, func() bool { return r.sessionsSeen() == 2 }) {
+			t.Error("no windows of both streams")
+			return
+		}
+		before := r.watch.messages()
+		server.Close()
+		time.Sleep(away) // the outage itself
+		server = serve()
+		// 20 Mb/s of 4096-byte frames are 610 messages a second and stream.
+		want := before + uint64(2*610*away.Seconds()*0.7)
+		if !within(20*time.Second, func() bool { return r.watch.messages() >= want }) {
+			t.Errorf("%d messages before the outage, %d after it, want %d", before, r.watch.messages(), want)
+		}
+	}})
+	if server != nil {
+		defer server.Close()
+	}
+	pass(t, s, code, 2, 0)
+	for _, r := range s.Streams {
+		if r.Sessions != 1 {
+			t.Errorf("%s: %d sessions, want the one that went on", r.Stream, r.Sessions)
+		}
 	}
 }
 

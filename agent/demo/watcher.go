@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"rocelink"
-	"rocelink/agent/verbs"
 )
 
 // boardView is the last status of the board.
@@ -124,21 +123,10 @@ func (w *watcher) window(m *nats.Msg) {
 	s.messages += uint64(r.Messages)
 	s.gaps += uint64(r.Missing + r.Late + r.Duplicate)
 	s.errors += uint64(r.Corrupt + r.Overrun)
-	s.errors += uint64(failures(r))
+	s.errors += uint64(r.Failures())
 	s.bits += float64(r.Bytes) * 8
 	s.seconds += time.Duration(r.DurationNS).Seconds()
 	w.interval[r.Stream] = s
-}
-
-// failures is the completions with an error of their own. Receives that were
-// flushed belong to the end of every session.
-func failures(w rocelink.Window) (n rocelink.Count) {
-	for status, k := range w.ByStatus {
-		if status != verbs.WorkRequestFlushed.String() {
-			n += k
-		}
-	}
-	return n
 }
 
 func (w *watcher) heading(verbs []rocelink.Verb) string {
@@ -212,6 +200,18 @@ func (w *watcher) sessions() (n int) {
 			if r.Total.Messages > 0 {
 				n++
 			}
+		}
+	}
+	return n
+}
+
+// messages is how many messages all sessions have brought.
+func (w *watcher) messages() (n uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, sessions := range w.latest {
+		for _, r := range sessions {
+			n += uint64(r.Total.Messages)
 		}
 	}
 	return n

@@ -144,12 +144,8 @@ const WindowHeader = "time      host/stream           verb        messages      
 
 // WindowLine is a window in one line.
 func WindowLine(w rocelink.Window) string {
-	var errs rocelink.Count
-	for _, n := range w.ByStatus {
-		errs += n
-	}
 	line := fmt.Sprintf("%s  %-20s  %-9s %10d %9.3f %8d %6d %8d %8d %7d %7d", w.End.Format("15:04:05"), Printable(w.Host)+"/"+Printable(w.Stream), w.Verb,
-		w.Messages, w.BitsPerSecond/1e9, w.Missing, w.Late, w.Overrun, w.Corrupt, errs, w.HeldSlots)
+		w.Messages, w.BitsPerSecond/1e9, w.Missing, w.Late, w.Overrun, w.Corrupt, w.Failures(), w.HeldSlots)
 	if w.Last {
 		line += "  ended: " + Printable(w.Reason)
 	}

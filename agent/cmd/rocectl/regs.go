@@ -26,6 +26,8 @@ type shown struct {
 	Meaning  string            `json:"meaning"`
 	Value    *rocelink.Count   `json:"value,omitempty"`
 	Fields   map[string]uint32 `json:"fields,omitempty"`
+
+	digits int // hexadecimal digits of the value
 }
 
 func regsCommand(access *rocelink.Access) *cobra.Command {
@@ -84,7 +86,7 @@ func selectRegisters(what string) ([]shown, error) {
 		known = true
 		for _, r := range b.Regs {
 			if register == "" || strings.EqualFold(r.Name, register) {
-				list = append(list, shown{Block: b.Name, Register: r.Name, Offset: r.Offset, Access: r.Access.String(), Meaning: r.Doc})
+				list = append(list, shown{Block: b.Name, Register: r.Name, Offset: r.Offset, Access: r.Access.String(), Meaning: r.Doc, digits: 8 * r.Words()})
 			}
 		}
 	}
@@ -142,7 +144,7 @@ func printRegisters(list []shown) error {
 	for _, s := range list {
 		value := s.Meaning
 		if s.Value != nil {
-			value = fmt.Sprintf("%#010x  %d", uint64(*s.Value), *s.Value)
+			value = fmt.Sprintf("0x%0*x  %d", s.digits, uint64(*s.Value), *s.Value)
 			for _, b := range regs.Blocks() {
 				if r, ok := b.Lookup(s.Register); ok && b.Name == s.Block {
 					for _, f := range r.Fields {
@@ -156,7 +158,7 @@ func printRegisters(list []shown) error {
 				}
 			}
 		}
-		fmt.Fprintf(w, "%s.%s\t%#05x\t%s\t%s\n", s.Block, s.Register, s.Offset, s.Access, report.Printable(value))
+		fmt.Fprintf(w, "%s.%s\t0x%04x\t%s\t%s\n", s.Block, s.Register, s.Offset, s.Access, report.Printable(value))
 	}
 	return w.Flush()
 }

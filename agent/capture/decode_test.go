@@ -543,31 +543,38 @@ func TestOtherTraffic(t *testing.T) {
 
 // Output comes while the input is still open.
 func TestLive(t *testing.T) {
-	r, w := io.Pipe()
-	lines := make(chan []byte, 8)
-	done := make(chan error, 1)
-	go func() {
-		_, err := Decode(writerFunc(func(b []byte) (int, error) {
-			lines <- slices.Clone(b)
-			return len(b), nil
-		}), r, Options{JSON: true})
-		done <- err
-	}()
-	file := pcap(linkEthernet, whole(ether(t, board, packet(roce.SendOnly, 5, 64)))...)
-	if _, err := w.Write(file); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case b := <-lines:
-		if got := parseLines(t, b); len(got) != 1 {
-			t.Errorf("%d packets", len(got))
-		}
-	case <-time.After(10 * time.Second):
-		t.Fatal("no output while the input is open")
-	}
-	w.Close()
-	if err := <-done; err != nil {
-		t.Fatal(err)
+	frames := whole(ether(t, board, packet(roce.SendOnly, 5, 64)))
+	for name, file := range map[string][]byte{
+		"pcap":   pcap(linkEthernet, frames...),
+		"pcapng": ngFile(binary.LittleEndian, linkEthernet, frames),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, w := io.Pipe()
+			lines := make(chan []byte, 8)
+			done := make(chan error, 1)
+			go func() {
+				_, err := Decode(writerFunc(func(b []byte) (int, error) {
+					lines <- slices.Clone(b)
+					return len(b), nil
+				}), r, Options{JSON: true})
+				done <- err
+			}()
+			if _, err := w.Write(file); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case b := <-lines:
+				if got := parseLines(t, b); len(got) != 1 {
+					t.Errorf("%d packets", len(got))
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatal("no output while the input is open")
+			}
+			w.Close()
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
 

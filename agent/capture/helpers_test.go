@@ -15,6 +15,15 @@ import (
 	"rocelink/fpga/roce"
 )
 
+// Lengths of pcap headers, and options of a pcapng interface.
+const (
+	pcapHeaderLen = 24
+	pcapRecordLen = 16
+
+	optionResolution = 9  // if_tsresol
+	optionOffset     = 14 // if_tsoffset
+)
+
 // vector is a frame whose fields are known; absent members are not checked.
 type vector struct {
 	Name       string  `json:"name"`

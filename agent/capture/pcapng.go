@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/bits"
 	"time"
+
+	"github.com/gopacket/gopacket/pcapgo"
 )
 
 // Numbers of the format (draft-ietf-opsawg-pcapng, sections 3 and 4).
@@ -24,228 +26,230 @@ const (
 	blockSysdigV2     = 0x0216
 	blockSysdigLarge  = 0x0221
 
-	blockHeadLen  = 8  // type and length
-	blockOverhead = 12 // these and the length again
-	orderMagic    = 0x1a2b3c4d
-	ngMajor       = 1
-
-	optionEnd        = 0
-	optionResolution = 9  // if_tsresol
-	optionOffset     = 14 // if_tsoffset
+	blockHeadLen     = 8  // type and length
+	blockOverhead    = 12 // these and the length again
+	sectionFixedLen  = 16 // in front of its options
+	describeFixedLen = 8
 	optionHeadLen    = 4
-	binaryResolution = 0x80
+	orderMagic       = 0x1a2b3c4d
 )
 
-// Limits on what a file can make the reader hold in memory.
+// Limits on what a file can make the library hold in memory.
 const (
-	maxOptions    = 64 << 10 // bytes of an interface's options
-	maxInterfaces = 4096     // in one section
+	maxBlock      = maxCaptured + 64<<10 // a packet and its options
+	maxInterfaces = 4096                 // in one section
+	maxDescribed  = 1 << 20              // bytes of their blocks
 )
 
-// iface is what a capture says about an interface.
-type iface struct {
-	link   linkType
-	snap   uint32 // longest capture, 0 if unlimited
-	ticks  uint64 // of time stamps, a second
-	offset int64  // of time stamps, in seconds
+// gate lets a pcapng through to the library, block by block, because the
+// library believes what a block says about itself: it reads on in the next one
+// where a packet or an option is longer than its block, collects the comments of
+// a packet and the records of name resolution blocks without limit, and does
+// not look at the length that ends a block. So a block must be there from end
+// to end, be of a bounded size, and if the library does not need it to find
+// packets it is left out.
+type gate struct {
+	in    *input
+	order binary.ByteOrder
+	left  int   // of the block that is being passed on
+	err   error // that ended the reading
+
+	// inPacket says that a packet block was passed on: the library is to return
+	// before it wants the next one.
+	inPacket   bool
+	stamp      uint64 // its time stamp
+	numbered   uint64 // blocks that are no packets but have a frame number
+	interfaces int    // of this section
+	described  int
 }
 
-// time converts a time stamp.
-func (i *iface) time(stamp uint64) time.Time {
-	hi, lo := bits.Mul64(stamp%i.ticks, uint64(time.Second))
-	ns, _ := bits.Div64(hi, lo, i.ticks)
-	return time.Unix(int64(stamp/i.ticks)+i.offset, int64(ns)).UTC()
+// Read gives the library at most what is left of a block.
+func (g *gate) Read(p []byte) (int, error) {
+	if g.left == 0 && g.err == nil {
+		g.left, g.err = g.next()
+	}
+	if g.err != nil {
+		return 0, g.err
+	}
+	n, err := g.in.Read(p[:min(len(p), g.left)])
+	g.left -= n
+	return n, err
 }
 
-// readBlocks reads blocks up to the next packet.
-func (s *source) readBlocks(f *frame) error {
+// next goes to the next block for the library and returns its length. The whole
+// of it is in the buffer then.
+func (g *gate) next() (int, error) {
+	if g.inPacket {
+		return 0, fmt.Errorf("%w: the packet is longer than its block", ErrCorrupt)
+	}
 	for {
-		if err := s.begin(); err != nil {
-			return err
+		g.in.start = g.in.offset()
+		h, err := g.in.Peek(blockHeadLen)
+		if len(h) == 0 {
+			return 0, err // the end of the file is regular only here
 		}
-		h, err := s.take(blockHeadLen)
 		if err != nil {
-			return err
+			return 0, inside(err)
 		}
-		kind := s.order.Uint32(h)
+		kind := g.order.Uint32(h)
 		if kind == blockSection {
-			// The byte order changes in front of the length.
-			order, err := s.r.Peek(4)
-			if err != nil {
-				return inside(err)
-			}
-			switch uint32(orderMagic) {
-			case binary.LittleEndian.Uint32(order):
-				s.order = binary.LittleEndian
-			case binary.BigEndian.Uint32(order):
-				s.order = binary.BigEndian
-			default:
-				return fmt.Errorf("%w: byte order magic % x", ErrCorrupt, order)
+			if err := g.section(); err != nil {
+				return 0, err
 			}
 		}
-		length := s.order.Uint32(h[4:])
+		length := g.order.Uint32(h[4:])
 		if length < blockOverhead || length%4 != 0 {
-			return fmt.Errorf("%w: block of type %#x and %d bytes", ErrCorrupt, kind, length)
+			return 0, fmt.Errorf("%w: block of type %#x and %d bytes", ErrCorrupt, kind, length)
 		}
-		body := int64(length) - blockOverhead
-		isFrame := false
 		switch kind {
-		case blockSection:
-			err = s.section(&body)
-		case blockInterface:
-			err = s.iface(&body)
+		case blockSection, blockInterface, blockSimple, blockEnhanced, blockPacket:
+			return int(length), g.check(kind, length)
 		case blockJournal, blockCustom, blockCustomNoCopy, blockSysdig, blockSysdigV2, blockSysdigLarge:
-			s.n++
-		case blockSimple:
-			isFrame, err = true, s.simple(f, &body)
-		case blockEnhanced, blockPacket:
-			isFrame, err = true, s.enhanced(f, &body, kind)
+			g.numbered++
 		}
-		if err == nil {
-			err = s.skip(body)
-		}
-		if err == nil {
-			err = s.endBlock(length)
-		}
-		if err != nil || isFrame {
-			return err
+		if err := g.skip(length); err != nil {
+			return 0, err
 		}
 	}
 }
 
-// endBlock reads the length that ends a block.
-func (s *source) endBlock(want uint32) error {
-	b, err := s.r.Peek(4)
+// section takes the byte order of a section. It applies to the length in front
+// of it too.
+func (g *gate) section() error {
+	b, err := g.in.Peek(blockHeadLen + 4)
 	if err != nil {
-		s.next += int64(len(b))
 		return inside(err)
 	}
-	if got := s.order.Uint32(b); got != want {
+	switch magic := b[blockHeadLen:]; uint32(orderMagic) {
+	case binary.LittleEndian.Uint32(magic):
+		g.order = binary.LittleEndian
+	case binary.BigEndian.Uint32(magic):
+		g.order = binary.BigEndian
+	default:
+		return fmt.Errorf("%w: byte order magic % x", ErrCorrupt, magic)
+	}
+	g.interfaces, g.described = 0, 0
+	return nil
+}
+
+// check looks at a block before the library does.
+func (g *gate) check(kind, length uint32) error {
+	if length > maxBlock {
+		return fmt.Errorf("%w: block of type %#x and %d bytes, the limit is %d", ErrCorrupt, kind, length, maxBlock)
+	}
+	b, err := g.in.Peek(int(length))
+	if err != nil {
+		return inside(err)
+	}
+	body := b[blockHeadLen : length-4]
+	if err := g.sameLength(b[length-4:], length); err != nil {
+		return err
+	}
+	switch kind {
+	case blockSection:
+		return g.options(body, sectionFixedLen)
+	case blockInterface:
+		g.interfaces++
+		g.described += int(length)
+		if g.interfaces > maxInterfaces || g.described > maxDescribed {
+			return fmt.Errorf("%w: more than %d interfaces or %d bytes about them in a section", ErrCorrupt, maxInterfaces, maxDescribed)
+		}
+		return g.options(body, describeFixedLen)
+	}
+	g.inPacket = true
+	if kind != blockSimple && len(body) >= 12 {
+		g.stamp = uint64(g.order.Uint32(body[4:]))<<32 | uint64(g.order.Uint32(body[8:]))
+	}
+	return nil
+}
+
+func (g *gate) sameLength(end []byte, want uint32) error {
+	if got := g.order.Uint32(end); got != want {
 		return fmt.Errorf("%w: block of %d bytes ends with length %d", ErrCorrupt, want, got)
 	}
-	return s.skip(4)
-}
-
-// part reads n bytes of a block's body.
-func (s *source) part(body *int64, n int) ([]byte, error) {
-	if *body < int64(n) {
-		return nil, fmt.Errorf("%w: block %d bytes too short", ErrCorrupt, int64(n)-*body)
-	}
-	*body -= int64(n)
-	return s.take(n)
-}
-
-func (s *source) section(body *int64) error {
-	h, err := s.part(body, 16)
-	if err != nil {
-		return err
-	}
-	if v := s.order.Uint16(h[4:]); v != ngMajor {
-		return fmt.Errorf("%w: pcapng version %d, want %d", ErrFormat, v, ngMajor)
-	}
-	s.interfaces = s.interfaces[:0]
 	return nil
 }
 
-func (s *source) iface(body *int64) error {
-	h, err := s.part(body, 8)
-	if err != nil {
-		return err
+// options checks that the options behind the fixed part of a block are in it.
+func (g *gate) options(body []byte, fixed int) error {
+	if len(body) < fixed {
+		return fmt.Errorf("%w: block %d bytes too short", ErrCorrupt, fixed-len(body))
 	}
-	if len(s.interfaces) == maxInterfaces {
-		return fmt.Errorf("%w: more than %d interfaces in a section", ErrCorrupt, maxInterfaces)
-	}
-	if *body > maxOptions {
-		return fmt.Errorf("%w: interface with %d bytes of options, the limit is %d", ErrCorrupt, *body, maxOptions)
-	}
-	i := iface{link: linkType(s.order.Uint16(h)), snap: s.order.Uint32(h[4:]), ticks: 1e6}
-	options, err := s.part(body, int(*body))
-	if err != nil {
-		return err
-	}
-	for len(options) >= optionHeadLen {
-		code, n := s.order.Uint16(options), int(s.order.Uint16(options[2:]))
-		if code == optionEnd {
-			break
-		}
+	for b := body[fixed:]; len(b) > 0; {
+		code, n := g.order.Uint16(b), int(g.order.Uint16(b[2:]))
+		b = b[optionHeadLen:]
 		padded := (n + 3) &^ 3
-		options = options[optionHeadLen:]
-		if padded > len(options) {
-			return fmt.Errorf("%w: interface option %d of %d bytes in %d", ErrCorrupt, code, n, len(options))
+		if code == 0 {
+			break // the end of them
 		}
-		switch {
-		case code == optionResolution && n == 1:
-			if i.ticks = ticks(options[0]); i.ticks == 0 {
-				return fmt.Errorf("%w: time stamp resolution 0x%02x", ErrCorrupt, options[0])
-			}
-		case code == optionOffset && n == 8:
-			i.offset = int64(s.order.Uint64(options))
+		if padded > len(b) {
+			return fmt.Errorf("%w: option %d of %d bytes in %d", ErrCorrupt, code, n, len(b))
 		}
-		options = options[padded:]
+		b = b[padded:]
 	}
-	s.interfaces = append(s.interfaces, i)
 	return nil
 }
 
-// ticks returns the time stamps in a second of an if_tsresol, 0 if they are
-// more than 64 bits hold.
-func ticks(resolution byte) uint64 {
-	exp := resolution &^ binaryResolution
-	if resolution&binaryResolution != 0 {
-		return 1 << exp
+// skip leaves a block out, however long it is.
+func (g *gate) skip(length uint32) error {
+	for n := int64(length) - 4; n > 0; {
+		m, err := g.in.Discard(int(min(n, 1<<30)))
+		if err != nil {
+			return inside(err)
+		}
+		n -= int64(m)
 	}
-	if exp > 19 {
-		return 0
-	}
-	t := uint64(1)
-	for range exp {
-		t *= 10
-	}
-	return t
-}
-
-func (s *source) enhanced(f *frame, body *int64, kind uint32) error {
-	h, err := s.part(body, 20)
+	end, err := g.in.Peek(4)
 	if err != nil {
+		return inside(err)
+	}
+	if err := g.sameLength(end, length); err != nil {
 		return err
 	}
-	id := int(s.order.Uint32(h))
-	if kind == blockPacket {
-		id = int(s.order.Uint16(h))
-	}
-	if id >= len(s.interfaces) {
-		return fmt.Errorf("%w: packet of interface %d, there are %d", ErrCorrupt, id, len(s.interfaces))
-	}
-	i := &s.interfaces[id]
-	f.time = i.time(uint64(s.order.Uint32(h[4:]))<<32 | uint64(s.order.Uint32(h[8:])))
-	f.link = i.link
-	f.length = int(s.order.Uint32(h[16:]))
-	return s.captured(f, body, s.order.Uint32(h[12:]))
-}
-
-func (s *source) simple(f *frame, body *int64) error {
-	h, err := s.part(body, 4)
-	if err != nil {
-		return err
-	}
-	if len(s.interfaces) == 0 {
-		return fmt.Errorf("%w: packet before any interface", ErrCorrupt)
-	}
-	i := &s.interfaces[0]
-	n := s.order.Uint32(h)
-	f.time, f.link, f.length = time.Time{}, i.link, int(n)
-	if i.snap != 0 {
-		n = min(n, i.snap)
-	}
-	return s.captured(f, body, n)
-}
-
-// captured reads the bytes of a frame.
-func (s *source) captured(f *frame, body *int64, n uint32) error {
-	if n > maxCaptured || int64(n) > *body {
-		return fmt.Errorf("%w: it claims %d captured bytes, the block has %d left, the limit is %d", ErrCorrupt, n, *body, maxCaptured)
-	}
-	var err error
-	f.data, err = s.part(body, int(n))
+	_, err = g.in.Discard(4)
 	return err
+}
+
+// inside turns the end of the file into an error.
+func inside(err error) error {
+	if isEnd(err) {
+		return ErrTruncated
+	}
+	return err
+}
+
+// readBlock reads blocks up to the next packet.
+func (s *source) readBlock(f *frame) error {
+	s.gate.inPacket = false
+	data, info, err := s.ng.ZeroCopyReadPacketData()
+	if err != nil {
+		return err
+	}
+	i, err := s.ng.Interface(info.InterfaceIndex)
+	if err != nil {
+		return err
+	}
+	f.set(data, info, linkType(i.LinkType))
+	if info.Timestamp.IsZero() {
+		return nil // a simple packet
+	}
+	switch r := i.TimestampResolution; {
+	case r.Binary():
+		f.time = binaryTime(s.gate.stamp, i)
+	case r.Exponent() > maxExponent:
+		return fmt.Errorf("%w: time stamps in units of 10^-%d seconds", ErrCorrupt, r.Exponent())
+	}
+	return nil
+}
+
+// maxExponent is the finest decimal resolution of which 64 bits hold a second;
+// the library computes nonsense beyond.
+const maxExponent = 19
+
+// binaryTime converts a time stamp in units of a power of two. The library
+// scales these by a rounded factor, which is wrong by up to half a second.
+func binaryTime(stamp uint64, i pcapgo.NgInterface) time.Time {
+	exp := i.TimestampResolution.Exponent() // 63 at most, or the library refuses
+	hi, lo := bits.Mul64(stamp&(1<<exp-1), uint64(time.Second))
+	return time.Unix(int64(stamp>>exp+i.TimestampOffset), int64(hi<<(64-exp)|lo>>exp)).UTC()
 }

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/pcapgo"
 )
 
 // What can be wrong with a file. The errors of [Decode] wrap these.
@@ -29,174 +32,155 @@ type frame struct {
 }
 
 const (
-	readSize = 256 << 10 // how much is read from a file at a time
+	// bufferSize is how much of a file is in memory, a pcapng block at least.
+	bufferSize = 512 << 10
 
-	// maxCaptured bounds the bytes of one frame, as libpcap does
+	// maxCaptured bounds the bytes of one frame in a pcap, as libpcap does
 	// (MAXIMUM_SNAPLEN).
 	maxCaptured = 256 << 10
 
-	// Magic numbers (draft-ietf-opsawg-pcap, section 4).
+	magicLen = 4
+	// Magic numbers (draft-ietf-opsawg-pcap, section 4; RFC 1952, section 2.3.1).
 	magicMicro = 0xa1b2c3d4
 	magicNano  = 0xa1b23c4d
-	magicGzip  = 0x1f8b // RFC 1952, section 2.3.1
-
-	pcapHeaderLen = 24
-	pcapRecordLen = 16
-	pcapMajor     = 2
+	magicGzip  = 0x1f8b
 )
+
+// input is the file, with a count of what was taken from it.
+type input struct {
+	*bufio.Reader
+	file  counter
+	start int64 // offset of the record in work
+}
+
+// counter counts, and keeps the error that is not the end of the file: the
+// library does not wrap all of them.
+type counter struct {
+	r   io.Reader
+	n   int64
+	err error
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	if err != nil && err != io.EOF {
+		c.err = err
+	}
+	return n, err
+}
+
+func newInput(r io.Reader) *input {
+	in := &input{file: counter{r: r}}
+	in.Reader = bufio.NewReaderSize(&in.file, bufferSize)
+	return in
+}
+
+// offset returns where in the file the next byte is.
+func (in *input) offset() int64 { return in.file.n - int64(in.Buffered()) }
 
 // source reads the frames of a capture, pcap or pcapng. What it holds in
 // memory does not depend on the file.
 type source struct {
-	r     *bufio.Reader
-	order binary.ByteOrder
-	ng    bool
-	n     uint64 // frames so far
-	next  int64  // offset of the byte that r delivers next
-	start int64  // offset of the record in work
-	data  []byte
-
-	// pcap
-	link linkType
-	unit int64 // nanoseconds in a unit of the fraction of a time stamp
-
-	// pcapng
-	interfaces []iface
+	in   *input
+	n    uint64         // frames so far
+	pcap *pcapgo.Reader // nil for pcapng
+	ng   *pcapgo.NgReader
+	gate *gate // in front of ng
 }
 
 // newSource reads the header of a capture.
 func newSource(r io.Reader) (*source, error) {
-	s := &source{r: bufio.NewReaderSize(r, readSize), order: binary.LittleEndian}
+	s := &source{in: newInput(r)}
 	if err := s.open(); err != nil {
-		return nil, s.locate(err)
+		return nil, s.explain(err)
 	}
 	return s, nil
 }
 
 func (s *source) open() error {
-	b, err := s.r.Peek(4)
-	if len(b) < 4 {
+	b, err := s.in.Peek(magicLen)
+	if len(b) < magicLen {
 		if err != io.EOF {
 			return err
 		}
 		return fmt.Errorf("%w: it has %d bytes", ErrFormat, len(b))
 	}
-	magic := binary.LittleEndian.Uint32(b)
-	if magic != magicMicro && magic != magicNano {
-		s.order = binary.BigEndian
-		magic = binary.BigEndian.Uint32(b)
-	}
+	le, be := binary.LittleEndian.Uint32(b), binary.BigEndian.Uint32(b)
 	switch {
-	case magic == blockSection:
-		s.ng = true
-		return nil
-	case magic == magicMicro:
-		s.unit = int64(time.Microsecond)
-	case magic == magicNano:
-		s.unit = int64(time.Nanosecond)
-	case magic>>16 == magicGzip:
+	case le == blockSection:
+		s.gate = &gate{in: s.in, order: binary.LittleEndian}
+		s.ng, err = pcapgo.NewNgReader(s.gate, pcapgo.NgReaderOptions{WantMixedLinkType: true})
+		return err
+	case le == magicMicro, le == magicNano, be == magicMicro, be == magicNano:
+	case be>>16 == magicGzip:
 		return fmt.Errorf("%w: it is compressed by gzip, decompress it first", ErrFormat)
 	default:
 		return fmt.Errorf("%w: it begins with % x", ErrFormat, b)
 	}
-	h, err := s.take(pcapHeaderLen)
+	// A bufio.Reader is used as it is, so that offset is that of the library.
+	s.pcap, err = pcapgo.NewReader(s.in.Reader)
 	if err != nil {
+		if !isEnd(err) {
+			err = fmt.Errorf("%w: %w", ErrFormat, err)
+		}
 		return err
 	}
-	if v := s.order.Uint16(h[4:]); v != pcapMajor {
-		return fmt.Errorf("%w: pcap version %d, want %d", ErrFormat, v, pcapMajor)
-	}
-	// The upper half holds the length of the frame check sequence; where a
-	// packet ends is known from IP.
-	s.link = linkType(s.order.Uint32(h[20:]))
+	// The library believes in any length up to the one in the header.
+	s.pcap.SetSnaplen(min(s.pcap.Snaplen(), maxCaptured))
 	return nil
 }
 
 // read reads a frame. At the end of the file the error is io.EOF itself.
 func (s *source) read(f *frame) error {
 	var err error
-	if s.ng {
-		err = s.readBlocks(f)
-	} else {
+	if s.pcap != nil {
 		err = s.readRecord(f)
+	} else {
+		err = s.readBlock(f)
 	}
 	if err != nil {
-		return s.locate(err)
+		return s.explain(err)
 	}
 	s.n++
 	f.number = s.n
-	f.length = max(f.length, len(f.data))
+	if s.gate != nil {
+		f.number += s.gate.numbered
+	}
 	return nil
 }
 
 func (s *source) readRecord(f *frame) error {
-	if err := s.begin(); err != nil {
-		return err
-	}
-	h, err := s.take(pcapRecordLen)
-	if err != nil {
-		return err
-	}
-	captured := s.order.Uint32(h[8:])
-	if captured > maxCaptured {
-		return fmt.Errorf("%w: it claims %d captured bytes, the limit is %d", ErrCorrupt, captured, maxCaptured)
-	}
-	f.time = time.Unix(int64(s.order.Uint32(h)), int64(s.order.Uint32(h[4:]))*s.unit).UTC()
-	f.link = s.link
-	f.length = int(s.order.Uint32(h[12:]))
-	f.data, err = s.take(int(captured))
+	s.in.start = s.in.offset()
+	data, info, err := s.pcap.ZeroCopyReadPacketData()
+	f.set(data, info, linkType(s.pcap.LinkType()))
 	return err
 }
 
-// begin starts a record. The end of the file is regular only here.
-func (s *source) begin() error {
-	s.start = s.next
-	_, err := s.r.Peek(1)
-	return err
+func (f *frame) set(data []byte, info gopacket.CaptureInfo, link linkType) {
+	f.data, f.time, f.link = data, info.Timestamp, link
+	f.length = max(info.Length, len(data))
 }
 
-// take reads n bytes, which stay valid until the next take. n is within the
-// limits of this package, whatever the file says.
-func (s *source) take(n int) ([]byte, error) {
-	if cap(s.data) < n {
-		s.data = make([]byte, max(n, 16<<10))
+func isEnd(err error) bool { return err == io.EOF || err == io.ErrUnexpectedEOF }
+
+// explain says where an error happened and what kind it is.
+func (s *source) explain(err error) error {
+	at := s.in.offset()
+	if s.gate != nil && s.gate.err != nil {
+		err = s.gate.err
 	}
-	b := s.data[:n]
-	m, err := io.ReadFull(s.r, b)
-	s.next += int64(m)
-	return b, inside(err)
-}
-
-// skip drops n bytes.
-func (s *source) skip(n int64) error {
-	for n > 0 {
-		m, err := s.r.Discard(int(min(n, 1<<30)))
-		s.next += int64(m)
-		n -= int64(m)
-		if err != nil {
-			return inside(err)
-		}
-	}
-	return nil
-}
-
-// inside turns the end of the file into an error.
-func inside(err error) error {
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		return ErrTruncated
-	}
-	return err
-}
-
-// locate says where err happened.
-func (s *source) locate(err error) error {
 	switch {
-	case err == io.EOF:
-		return err
-	case err == ErrTruncated:
-		return fmt.Errorf("at byte %d: %w that begins at byte %d", s.next, err, s.start)
-	case errors.Is(err, ErrFormat), errors.Is(err, ErrCorrupt):
-		return fmt.Errorf("at byte %d: %w", s.start, err)
+	case s.in.file.err != nil:
+		return fmt.Errorf("at byte %d: %w", s.in.file.n, s.in.file.err)
+	case err == ErrTruncated, isEnd(err) && at != s.in.start:
+		return fmt.Errorf("at byte %d: %w that begins at byte %d", s.in.file.n, ErrTruncated, s.in.start)
+	case isEnd(err):
+		return io.EOF
+	case err == pcapgo.ErrNgVersionMismatch:
+		err = fmt.Errorf("%w: %w", ErrFormat, err)
+	case !errors.Is(err, ErrFormat) && !errors.Is(err, ErrCorrupt):
+		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	return fmt.Errorf("at byte %d: %w", s.next, err)
+	return fmt.Errorf("at byte %d: %w", s.in.start, err)
 }

@@ -2,7 +2,6 @@ package model
 
 import (
 	"bufio"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,22 +9,17 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// The classic pcap format with nanoseconds, little-endian (libpcap,
-// pcap-savefile(5)). gopacket's writer of it comes with a capture socket that
-// nothing here needs.
-const (
-	pcapMagic      = 0xa1b23c4d
-	pcapVersion    = 4<<16 | 2
-	pcapSnapLength = 1 << 16
-	pcapFileHeader = 24
-	pcapHeader     = 16
-)
+// captureLength is what the file says to be its longest frame, more than any is.
+const captureLength = 1 << 16
 
-// capture writes frames to a pcap file. Its first error is kept and ends it.
+// capture writes frames to a pcap file with nanoseconds. Its first error is kept
+// and ends it.
 type capture struct {
 	buffer *bufio.Writer
+	file   *pcapgo.Writer
 	serial gopacket.SerializeBuffer
 	epoch  time.Time // of time 0
 	err    error
@@ -33,24 +27,21 @@ type capture struct {
 
 func newCapture(w io.Writer, epoch time.Time) (*capture, error) {
 	c := &capture{buffer: bufio.NewWriterSize(w, 1<<20), serial: gopacket.NewSerializeBuffer(), epoch: epoch}
-	var h [pcapFileHeader]byte
-	binary.LittleEndian.PutUint32(h[0:], pcapMagic)
-	binary.LittleEndian.PutUint32(h[4:], pcapVersion)
-	binary.LittleEndian.PutUint32(h[16:], pcapSnapLength)
-	binary.LittleEndian.PutUint32(h[20:], uint32(layers.LinkTypeEthernet))
-	c.buffer.Write(h[:]) // the error stays with the buffer
+	c.file = pcapgo.NewWriterNanos(c.buffer)
+	if err := c.file.WriteFileHeader(captureLength, layers.LinkTypeEthernet); err != nil {
+		return nil, fmt.Errorf("write the capture: %w", err)
+	}
 	return c, c.flush()
 }
 
 func (c *capture) frame(now time.Duration, b []byte) {
-	t := c.epoch.Add(now)
-	var h [pcapHeader]byte
-	binary.LittleEndian.PutUint32(h[0:], uint32(t.Unix()))
-	binary.LittleEndian.PutUint32(h[4:], uint32(t.Nanosecond()))
-	binary.LittleEndian.PutUint32(h[8:], uint32(len(b)))
-	binary.LittleEndian.PutUint32(h[12:], uint32(len(b)))
-	c.buffer.Write(h[:])
-	c.buffer.Write(b)
+	if c.err != nil {
+		return
+	}
+	info := gopacket.CaptureInfo{Timestamp: c.epoch.Add(now), CaptureLength: len(b), Length: len(b)}
+	if err := c.file.WritePacket(info, b); err != nil {
+		c.err = fmt.Errorf("write the capture: %w", err)
+	}
 }
 
 // datagram writes what a socket carried, with the headers that it had as far as

@@ -19,26 +19,39 @@ const benchWindow = 256
 const burst = 60
 
 // BenchmarkGoodput sends messages at path MTU 4096 as fast as they are
-// acknowledged. "ratio" is its goodput over that of plainUDP:
-// the same packets between the same kind of sockets in the same run, with
-// nothing looked at.
+// acknowledged. "ratio" is its goodput over that of plainUDP's transfer: the
+// same packets between the same kind of sockets in the same run, with nothing
+// looked at. The two take turns, and the best turn of each counts, because
+// whatever else runs on the machine disturbs only some.
 func BenchmarkGoodput(b *testing.B) {
 	for _, only := range []roce.Opcode{roce.SendOnly, roce.WriteOnly, roce.WriteOnlyImm} {
 		for _, size := range []int{4 << 10, 64 << 10} {
 			b.Run(fmt.Sprintf("%v/%dKiB", only, size>>10), func(b *testing.B) {
-				took, sizes := goodput(b, only, size)
-				b.StopTimer()
-				plain := plainUDP(b, sizes, b.N)
-				b.ReportMetric(plain.Seconds()/took.Seconds(), "ratio")
-				b.ReportMetric(float64(b.N)*float64(size)/took.Seconds()/1e9, "GB/s")
+				run, sizes := goodput(b, only, size)
+				var fastest, plain float64 // messages a second
+				b.ResetTimer()
+				for left := b.N; left > 0; {
+					n := min(left, max(b.N/turns, 1))
+					left -= n
+					b.StartTimer()
+					took := run(n)
+					b.StopTimer()
+					fastest = max(fastest, float64(n)/took.Seconds())
+					plain = max(plain, float64(n)/plainUDP(b, sizes, n).Seconds())
+				}
+				b.ReportMetric(fastest/plain, "ratio")
+				b.ReportMetric(fastest*float64(size)/1e9, "GB/s")
 			})
 		}
 	}
 }
 
-// goodput sends b.N messages and returns how long it took, and the lengths of
-// the packets of a message.
-func goodput(b *testing.B, only roce.Opcode, size int) (time.Duration, []int) {
+// turns is how often device and plain sockets take turns.
+const turns = 16
+
+// goodput returns a function that sends n messages and says how long it took,
+// and the lengths of the packets of a message.
+func goodput(b *testing.B, only roce.Opcode, size int) (run func(n int) time.Duration, sizes []int) {
 	const mtu = 4096
 	packets := size / mtu
 	messages := benchWindow / packets
@@ -55,7 +68,6 @@ func goodput(b *testing.B, only roce.Opcode, size int) (time.Duration, []int) {
 	}
 	// A window's worth of packets, of which PSN and ICRC change each time.
 	var datagrams [][]byte
-	var sizes []int
 	for i := range messages {
 		reth := roce.RETH{Address: g.mr.base + uint64(i*size), RKey: g.mr.rkey, Length: uint32(size)}
 		for _, p := range g.message(only, pattern(size, i), reth, uint32(i)) {
@@ -65,65 +77,64 @@ func goodput(b *testing.B, only roce.Opcode, size int) (time.Duration, []int) {
 			}
 		}
 	}
-	b.SetBytes(int64(size))
-	b.ReportAllocs()
-	b.ResetTimer()
-	start := time.Now()
 	// PSNs count up to 2^24 and go round, so positions are kept in 64 bits.
-	var sent, acked uint64
-	for total := uint64(b.N) * uint64(packets); acked < total; {
-		for n := min(burst, total-sent); n > 0 && benchWindow-(sent-acked) >= n; n-- {
-			d := datagrams[sent%benchWindow]
-			psn := uint32(sent) & roce.PSNMask
-			if sent%8 == 7 {
-				psn |= 1 << 31 // AckReq
+	var sent, acked, total uint64
+	return func(n int) time.Duration {
+		start := time.Now()
+		for total += uint64(n) * uint64(packets); acked < total; {
+			for n := min(burst, total-sent); n > 0 && benchWindow-(sent-acked) >= n; n-- {
+				d := datagrams[sent%benchWindow]
+				psn := uint32(sent) & roce.PSNMask
+				if sent%8 == 7 {
+					psn |= 1 << 31 // AckReq
+				}
+				binary.BigEndian.PutUint32(d[8:], psn)
+				g.flow.Seal(d)
+				g.queue.Add(g.to, d)
+				sent++
 			}
-			binary.BigEndian.PutUint32(d[8:], psn)
-			g.flow.Seal(d)
-			g.queue.Add(g.to, d)
-			sent++
-		}
-		if _, err := g.conn.Send(g.queue); err != nil {
-			b.Fatal(err)
-		}
-		if only != roce.WriteOnly {
-			n, err := g.cq.Poll(wcs)
+			if _, err := g.conn.Send(g.queue); err != nil {
+				b.Fatal(err)
+			}
+			if only != roce.WriteOnly {
+				n, err := g.cq.Poll(wcs)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for i, wc := range wcs[:n] {
+					if wc.Status != verbs.Success {
+						b.Fatal(wc.Status)
+					}
+					rs[i] = verbs.ReceiveRequest{ID: wc.ID, Address: g.mr.base + wc.ID%uint64(messages)*uint64(size), Length: uint32(size), LKey: g.mr.lkey}
+				}
+				if _, err := g.qp.PostReceive(rs[:n]); err != nil {
+					b.Fatal(err)
+				}
+			}
+			n, err := g.conn.Receive(g.batch)
 			if err != nil {
 				b.Fatal(err)
 			}
-			for i, wc := range wcs[:n] {
-				if wc.Status != verbs.Success {
-					b.Fatal(wc.Status)
+			if n == 0 && benchWindow-(sent-acked) < max(1, min(burst, total-sent)) {
+				if readable, err := g.conn.Wait(patient); !readable {
+					b.Fatalf("no answer; %d sent, %d acknowledged, counters %v: %v", sent, acked, g.d.Counters(), err)
 				}
-				rs[i] = verbs.ReceiveRequest{ID: wc.ID, Address: g.mr.base + wc.ID%uint64(messages)*uint64(size), Length: uint32(size), LKey: g.mr.lkey}
 			}
-			if _, err := g.qp.PostReceive(rs[:n]); err != nil {
-				b.Fatal(err)
-			}
-		}
-		n, err := g.conn.Receive(g.batch)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if n == 0 && benchWindow-(sent-acked) < max(1, min(burst, total-sent)) {
-			if readable, err := g.conn.Wait(patient); !readable {
-				b.Fatalf("no answer; %d sent, %d acknowledged, counters %v: %v", sent, acked, g.d.Counters(), err)
+			for i := range n {
+				d, _ := g.batch.Packet(i)
+				var p roce.Packet
+				if err := p.Decode(d); err != nil || !p.AETH.Syndrome.IsACK() {
+					b.Fatal(p.AETH.Syndrome, err)
+				}
+				acked += uint64(p.PSN.Sub(roce.PSN(acked&roce.PSNMask)) + 1)
 			}
 		}
-		for i := range n {
-			d, _ := g.batch.Packet(i)
-			var p roce.Packet
-			if err := p.Decode(d); err != nil || !p.AETH.Syndrome.IsACK() {
-				b.Fatal(p.AETH.Syndrome, err)
-			}
-			acked += uint64(p.PSN.Sub(roce.PSN(acked&roce.PSNMask)) + 1)
+		took := time.Since(start)
+		if msgs := g.d.Counters(); (msgs["write_requests"]+msgs["send_messages"])*uint64(packets) != total {
+			b.Fatalf("counters %v after %d packets", msgs, total)
 		}
-	}
-	took := time.Since(start)
-	if msgs := g.d.Counters(); msgs["write_requests"]+msgs["send_messages"] != uint64(b.N) {
-		b.Fatalf("counters %v after %d messages", msgs, b.N)
-	}
-	return took, sizes
+		return took
+	}, sizes
 }
 
 // plainUDP sends n times packets of the given lengths from one socket to
@@ -136,10 +147,11 @@ func plainUDP(b *testing.B, sizes []int, n int) time.Duration {
 		if err != nil {
 			b.Fatal(err)
 		}
-		b.Cleanup(func() { c.Close() })
 		return c
 	}
 	from, to := listen(), listen()
+	defer from.Close()
+	defer to.Close()
 	total := uint64(n) * uint64(len(sizes))
 	failed := make(chan error, 1)
 	go func() {

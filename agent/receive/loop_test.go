@@ -873,3 +873,28 @@ func TestTotalsSnapshot(t *testing.T) {
 	}
 	r.stop()
 }
+
+// What comes between the last look and the sleep keeps the loop awake.
+func TestNoSleepOverNews(t *testing.T) {
+	for name, news := range map[string]func(*Loop, Frame){
+		"release": func(_ *Loop, f Frame) { f.Release() },
+		"stop":    func(l *Loop, _ Frame) { l.Stop() },
+		"fail":    func(l *Loop, _ Frame) { l.Fail(errors.New("gone")) },
+		"nothing": func(*Loop, Frame) {},
+	} {
+		var kept Frame
+		r := newRig(t, Config{Verb: rocelink.VerbSend, Window: 50 * time.Millisecond, Spin: -1,
+			Sink: funcSink(func(f *Frame) Verdict { kept = *f; return Kept })}, scripted.Config{})
+		r.loop.begin = time.Now()
+		r.must(r.try(0, frame(0, 64)))
+		r.loop.turn() // takes the frame
+		r.loop.turn() // finds nothing
+		r.loop.rest(r.loop.now())
+		now, _ := r.loop.turn() // once more, armed
+		news(r.loop, kept)
+		r.loop.rest(now)
+		if slept := r.provider.Count(scripted.StepWait) > 0; slept != (name == "nothing") {
+			t.Errorf("%s: slept %v", name, slept)
+		}
+	}
+}

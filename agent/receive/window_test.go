@@ -167,3 +167,26 @@ func TestReposts(t *testing.T) {
 		}
 	}
 }
+
+// The end of the window is what a sleep ends at, not the next look at the queue
+// pair's state.
+func TestWindowEndsSleep(t *testing.T) {
+	const length = 400 * time.Millisecond
+	for try := range 4 {
+		r := newRig(t, Config{Verb: rocelink.VerbSend, Window: length}, scripted.Config{})
+		go func() { r.ended <- r.loop.Run() }()
+		<-time.After(length / 2) // the state is looked at in the middle of the window
+		r.send(0, frame(0, 64))
+		w := <-r.loop.Windows()
+		r.loop.Stop()
+		r.must(r.qp.SetError())
+		<-r.ended
+		d := time.Duration(w.DurationNS)
+		if d >= length && d < length+length/3 {
+			return
+		}
+		if try == 3 {
+			t.Errorf("window of %v, want %v", d, length)
+		}
+	}
+}

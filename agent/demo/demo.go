@@ -154,7 +154,6 @@ type run struct {
 	fabric, boardd, hostd *process
 	board                 *boardView
 	watch                 *watcher
-	sent                  [sha256.Size]byte
 }
 
 func (r *run) say(format string, args ...any) { fmt.Fprintf(r.Progress, format+"\n", args...) }

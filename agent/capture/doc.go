@@ -28,6 +28,11 @@
 // requester is not seen to send anything but READs and no acknowledge is seen,
 // since other requests take PSNs too.
 //
+// SEND and WRITE of the unreliable connected service (UC) are packets like those
+// of the reliable one (RC), but nobody answers them and none is sent twice: a
+// PSN behind is out of order if it had been missing, and a duplicate otherwise.
+// Other services are named by their opcode's number and not followed.
+//
 // A packet with a wrong ICRC is counted, but its PSN is believed only where it
 // is the one expected, or while the flow has had no right packet at all.
 package capture

@@ -21,7 +21,8 @@ type Flow struct {
 	Missing         uint64 // how many
 	Recovered       uint64 // how many of them came later
 	Retransmissions uint64
-	OutOfOrder      uint64 // of these, how many had been missing
+	OutOfOrder      uint64 // PSNs behind that had been missing
+	Duplicates      uint64 // other PSNs behind, unreliable connected service only
 	Restarts        uint64
 	ACKs            uint64 // acknowledges, READ responses not counted
 	RNRs            uint64
@@ -110,7 +111,7 @@ func (t *flows) observe(p *Packet) {
 	} else {
 		f.PayloadBytes += uint64(p.PayloadLen)
 	}
-	op := p.Transport.Opcode
+	op := p.operation
 	if !op.Known() || p.Transport.Version != 0 {
 		return
 	}
@@ -132,7 +133,10 @@ func (t *flows) observe(p *Packet) {
 	} else {
 		st = f.response(p, doubt)
 	}
-	p.Gap, p.Retransmission, p.OutOfOrder, p.Restart = st.gap, st.repeated, st.outOfOrder, st.restart
+	if p.unreliable() && st.repeated {
+		st.repeated, st.duplicate = false, !st.outOfOrder
+	}
+	p.Gap, p.Retransmission, p.OutOfOrder, p.Duplicate, p.Restart = st.gap, st.repeated, st.outOfOrder, st.duplicate, st.restart
 	f.count(st)
 }
 
@@ -148,6 +152,9 @@ func (f *flow) count(st step) {
 	if st.outOfOrder {
 		f.OutOfOrder++
 	}
+	if st.duplicate {
+		f.Duplicates++
+	}
 	if st.restart {
 		f.Restarts++
 	}
@@ -155,13 +162,14 @@ func (f *flow) count(st step) {
 
 // learn collects what packets say about path MTU and use.
 func (f *flow) learn(p *Packet) {
-	op := p.Transport.Opcode
+	op := p.operation
 	switch {
 	case op.IsReadResponse():
 		f.answering.learn(op, p.PayloadLen)
 	case op.IsSend() || op.IsWrite():
 		f.asking.learn(op, p.PayloadLen)
-		f.asking.writes = true
+		// A queue pair of the unreliable service has no READs beside it.
+		f.asking.writes = f.asking.writes || !p.unreliable()
 		if op.IsFirst() || op.IsMiddle() {
 			f.mtu = roce.MTU(p.PayloadLen)
 		}
@@ -177,7 +185,7 @@ func (f *flow) request(p *Packet, doubt bool) step {
 		}
 	}
 	if doubt {
-		if s.known && psn == s.next && p.Transport.Opcode != roce.ReadRequest {
+		if s.known && psn == s.next && p.operation != roce.ReadRequest {
 			s.see(psn, 1)
 		}
 		return step{}
@@ -186,7 +194,7 @@ func (f *flow) request(p *Packet, doubt bool) step {
 		// Nobody knows how far the READ before it reaches.
 		s.advance(psn)
 	}
-	if p.Transport.Opcode != roce.ReadRequest || !p.HasExtended {
+	if p.operation != roce.ReadRequest || !p.HasExtended {
 		return s.see(psn, 1)
 	}
 	length := p.Transport.RETH.Length
@@ -200,7 +208,7 @@ func (f *flow) request(p *Packet, doubt bool) step {
 
 func (f *flow) response(p *Packet, doubt bool) step {
 	s, t := &f.responses, &p.Transport
-	op, psn := t.Opcode, t.PSN
+	op, psn := p.operation, t.PSN
 	if doubt {
 		if s.known && psn == s.next && op.IsReadResponse() {
 			s.see(psn, 1)

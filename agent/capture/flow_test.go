@@ -13,6 +13,8 @@ type seen struct {
 	flow  roce.Flow
 	p     roce.Packet
 	bad   bool // with a wrong ICRC
+	uc    bool // of the unreliable connected service
+	twice bool // a duplicate
 	gap   int
 	retx  bool
 	order bool
@@ -21,10 +23,15 @@ type seen struct {
 
 func send(psn roce.PSN) seen { return seen{flow: board, p: packet(roce.SendOnly, psn, 64)} }
 
+func lose(psn roce.PSN) seen { return send(psn).unreliable() }
+
 func (s seen) missing(n int) seen   { s.gap = n; return s }
 func (s seen) retransmitted() seen  { s.retx = true; return s }
 func (s seen) outOfOrder() seen     { s.retx, s.order = true, true; return s }
 func (s seen) restarted() seen      { s.again = true; return s }
+func (s seen) unreliable() seen     { s.uc = true; return s }
+func (s seen) late() seen           { s.order = true; return s }
+func (s seen) duplicate() seen      { s.twice = true; return s }
 func (s seen) corrupt() seen        { s.bad = true; return s }
 func (s seen) on(f roce.Flow) seen  { s.flow = f; return s }
 func (s seen) to(qpn roce.QPN) seen { s.p.DestQP = qpn; return s }
@@ -89,6 +96,14 @@ func TestPSN(t *testing.T) {
 		"answers amid other requests": {read(1, 64), send(2), read(3, 64), of(host, only, 1, 64), of(host, only, 3, 64)},
 		"answer broken off":           {send(1), of(host, first, 10, 1024), of(host, only, 15, 64).missing(1)},
 
+		"unreliable, in order":    {lose(0xfffffe), lose(0xffffff), lose(0), lose(1)},
+		"unreliable, lost":        {lose(1), lose(4).missing(2), lose(5), lose(9).missing(3)},
+		"unreliable, swapped":     {lose(1), lose(3).missing(1), lose(2).late(), lose(4)},
+		"unreliable, twice":       {lose(1), lose(2), lose(2).duplicate(), lose(3), lose(1).duplicate(), lose(4)},
+		"unreliable, restart":     {lose(0x700000), lose(5).restarted(), lose(6), lose(8).missing(1)},
+		"unreliable, wrong ICRC":  {lose(1), lose(2).corrupt(), lose(3), lose(0x5000).corrupt(), lose(4)},
+		"unreliable beside READs": {lose(1).to(9), of(host, only, 10, 64), of(host, only, 12, 64).missing(1)},
+
 		"wrong ICRC, PSN as expected":  {send(1), send(2).corrupt(), send(3), send(2).retransmitted()},
 		"wrong ICRC, PSN not believed": {send(1), send(0x5000).corrupt(), send(2), send(0).corrupt(), send(3)},
 		"no ICRC right at all":         {send(1).corrupt(), send(2).corrupt(), send(4).corrupt().missing(1), send(4).corrupt().retransmitted()},
@@ -99,6 +114,9 @@ func TestPSN(t *testing.T) {
 			var frames []taken
 			for _, s := range packets {
 				b := ether(t, s.flow, s.p)
+				if s.uc {
+					unreliably(b)
+				}
 				if s.bad {
 					b[len(b)-5] ^= 1
 				}
@@ -111,8 +129,8 @@ func TestPSN(t *testing.T) {
 			var want, have Flow
 			for i, s := range packets {
 				o := got[i]
-				if o.Gap != s.gap || o.Retransmission != s.retx || o.OutOfOrder != s.order || o.Restart != s.again {
-					t.Errorf("packet %d, %v PSN %d: gap %d, retransmission %v, out of order %v, restart %v", i+1, s.p.Opcode, s.p.PSN, o.Gap, o.Retransmission, o.OutOfOrder, o.Restart)
+				if o.Gap != s.gap || o.Retransmission != s.retx || o.OutOfOrder != s.order || o.Duplicate != s.twice || o.Restart != s.again {
+					t.Errorf("packet %d, %v PSN %d: gap %d, retransmission %v, out of order %v, duplicate %v, restart %v", i+1, s.p.Opcode, s.p.PSN, o.Gap, o.Retransmission, o.OutOfOrder, o.Duplicate, o.Restart)
 				}
 				want.Packets++
 				want.PayloadBytes += uint64(len(s.p.Payload))
@@ -125,6 +143,9 @@ func TestPSN(t *testing.T) {
 				}
 				if s.order {
 					want.OutOfOrder++
+				}
+				if s.twice {
+					want.Duplicates++
 				}
 				if s.again {
 					want.Restarts++
@@ -148,6 +169,7 @@ func TestPSN(t *testing.T) {
 				have.Missing += f.Missing
 				have.Retransmissions += f.Retransmissions
 				have.OutOfOrder += f.OutOfOrder
+				have.Duplicates += f.Duplicates
 				have.Restarts += f.Restarts
 				have.ACKs += f.ACKs
 				have.NAKs += f.NAKs

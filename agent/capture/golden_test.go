@@ -15,6 +15,8 @@ var update = flag.Bool("update", false, "write testdata/golden.txt anew")
 func goldenFrames(t testing.TB) []taken {
 	imm := packet(roce.WriteOnlyImm, 16777214, 64)
 	imm.AckReq, imm.SolicitedEvent, imm.Imm = true, true, 42
+	unreliable := imm
+	unreliable.DestQP, unreliable.AckReq = 0x77, false
 	rnr, nak := packet(roce.Acknowledge, 0, 0), packet(roce.Acknowledge, 2, 0)
 	rnr.AETH.Syndrome, nak.AETH.Syndrome = roce.RNRNak(12), roce.Nak(roce.PSNSequenceError)
 	ack := packet(roce.Acknowledge, 3, 0)
@@ -49,7 +51,8 @@ func goldenFrames(t testing.TB) []taken {
 		bad,
 		reseal(unknown),
 		ether(t, board6, packet(roce.SendLastImm, 9, 33), roce.VLAN{TPID: 0x8100, TCI: 100}),
-	), taken{data: long[:96], length: len(long), at: 3_000_000_123})
+	), taken{data: long[:96], length: len(long), at: 3_000_000_123},
+		taken{data: unreliably(ether(t, board, unreliable)), at: 3_000_000_457})
 }
 
 func TestGolden(t *testing.T) {
@@ -82,11 +85,11 @@ func TestJSONSummary(t *testing.T) {
 	if _, err := Decode(&with, bytes.NewReader(file), Options{JSON: true, Summary: true}); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(parseLines(t, plain.Bytes())); n != 18 {
-		t.Errorf("%d objects, want 18", n)
+	if n := len(parseLines(t, plain.Bytes())); n != 19 {
+		t.Errorf("%d objects, want 19", n)
 	}
 	last, ok := bytes.CutPrefix(with.Bytes(), plain.Bytes())
-	if !ok || !bytes.HasPrefix(last, []byte(`{"summary":{"frames":19,"packets":18,`)) || bytes.Count(last, []byte("\n")) != 1 {
+	if !ok || !bytes.HasPrefix(last, []byte(`{"summary":{"frames":20,"packets":19,`)) || bytes.Count(last, []byte("\n")) != 1 {
 		t.Errorf("summary %s", last)
 	}
 }

@@ -17,16 +17,16 @@ import (
 // on that, by one as the kernel does. 0 if there is none.
 func segmentSize(flow roce.Flow, payload []byte) (size, step int) {
 	var p roce.Packet
-	op := roce.Opcode(payload[0])
+	op := operationOf(roce.Opcode(payload[0]))
 	pkey := binary.BigEndian.Uint16(payload[2:])
 	least := max(op.HeaderLen()+roce.ICRCLen, roce.MinPacket)
 	for size := least; size <= min(roce.MaxPacket, len(payload)-roce.MinPacket); size += 4 {
 		// Most sizes are ruled out by what would be the second header.
 		second := payload[size:]
-		if !roce.Opcode(second[0]).Known() || second[1]&0x0f != 0 || binary.BigEndian.Uint16(second[2:]) != pkey {
+		if !operationOf(roce.Opcode(second[0])).Known() || second[1]&0x0f != 0 || binary.BigEndian.Uint16(second[2:]) != pkey {
 			continue
 		}
-		if p.Decode(payload[:size]) != nil || !flow.Check(payload[:size]) {
+		if decode(&p, payload[:size]) != nil || !flow.Check(payload[:size]) {
 			continue
 		}
 		for step := range 2 {

@@ -24,6 +24,7 @@ type jsonPacket struct {
 	Segments       int       `json:"segments,omitempty"`
 	Opcode         string    `json:"opcode"`
 	OpcodeValue    uint8     `json:"opcode_value"`
+	Service        string    `json:"service,omitempty"` // RC or UC
 	DestQPN        uint32    `json:"dest_qpn"`
 	PSN            uint32    `json:"psn"`
 	Pad            uint8     `json:"pad"`
@@ -41,6 +42,7 @@ type jsonPacket struct {
 	Gap            int       `json:"gap,omitempty"`
 	Retransmission bool      `json:"retransmission,omitempty"`
 	OutOfOrder     bool      `json:"out_of_order,omitempty"`
+	Duplicate      bool      `json:"duplicate,omitempty"`
 	Restart        bool      `json:"restart,omitempty"`
 	Note           string    `json:"note,omitempty"`
 	Error          string    `json:"error,omitempty"`
@@ -82,11 +84,11 @@ func (j *jsonPrinter) print(p *Packet) error {
 	j.line = jsonPacket{
 		Frame: p.Frame, SrcPort: p.SrcPort, VLANs: p.VLANs,
 		Segment: p.Segment, Segments: p.Segments,
-		Opcode: t.Opcode.String(), OpcodeValue: uint8(t.Opcode), DestQPN: uint32(t.DestQP),
+		Opcode: p.operation.String(), OpcodeValue: uint8(t.Opcode), Service: p.Service(), DestQPN: uint32(t.DestQP),
 		PSN: uint32(t.PSN), Pad: t.PadCount, PayloadLen: p.PayloadLen,
 		AckReq: t.AckReq, Solicited: t.SolicitedEvent, MigReq: t.MigReq, PKey: t.PKey,
 		FECN: t.FECN, BECN: t.BECN, ICRC: p.ICRC.String(),
-		Gap: p.Gap, Retransmission: p.Retransmission, OutOfOrder: p.OutOfOrder, Restart: p.Restart,
+		Gap: p.Gap, Retransmission: p.Retransmission, OutOfOrder: p.OutOfOrder, Duplicate: p.Duplicate, Restart: p.Restart,
 		Note: p.note, Error: p.fault,
 	}
 	l := &j.line
@@ -100,15 +102,15 @@ func (j *jsonPrinter) print(p *Packet) error {
 		l.Time = p.Time.Format(time.RFC3339Nano)
 	}
 	if p.HasExtended {
-		if p.layout.HasImm() {
+		if p.operation.HasImm() {
 			j.imm = t.Imm
 			l.Imm = &j.imm
 		}
-		if p.layout.HasRETH() {
+		if p.operation.HasRETH() {
 			j.reth = jsonRETH{fmt.Sprintf("0x%016x", t.RETH.Address), t.RETH.RKey, t.RETH.Length}
 			l.RETH = &j.reth
 		}
-		if p.layout.HasAETH() {
+		if p.operation.HasAETH() {
 			j.aeth = describe(&t.AETH)
 			l.AETH = &j.aeth
 		}

@@ -52,8 +52,9 @@ type Packet struct {
 	SrcPort           uint16
 	VLANs             []uint16 // outermost first; valid until the next packet
 
-	// Transport is what the transport headers say. Everything in it is zero
-	// without HasBTH; RETH, AETH and Imm are without HasExtended.
+	// Transport is what the transport headers say, its opcode as on the wire.
+	// Everything in it is zero without HasBTH; RETH, AETH and Imm are without
+	// HasExtended.
 	Transport   roce.Packet
 	HasBTH      bool
 	HasExtended bool
@@ -62,16 +63,37 @@ type Packet struct {
 
 	// Gap is how many PSNs are missing before this packet.
 	Gap int
-	// Retransmission, OutOfOrder and Restart: see the package comment.
-	Retransmission, OutOfOrder, Restart bool
+	// Retransmission, OutOfOrder, Duplicate and Restart: see the package comment.
+	Retransmission, OutOfOrder, Duplicate, Restart bool
 
-	// layout is the reliable connected opcode whose headers the packet has: its
-	// own, except for an unreliable connected packet.
-	layout roce.Opcode
-	faults faultKind
-	fault  string
-	note   string
+	operation roce.Opcode
+	faults    faultKind
+	fault     string
+	note      string
 }
+
+// Operation returns the opcode without its service: that of the reliable
+// connected service for a SEND or WRITE of the unreliable connected one, and
+// the opcode as it is for all others.
+func (p *Packet) Operation() roce.Opcode { return p.operation }
+
+// Service returns "RC" or "UC" for the reliable and the unreliable connected
+// service, "" for another or without a BTH.
+func (p *Packet) Service() string {
+	if !p.HasBTH {
+		return ""
+	}
+	switch p.Transport.Opcode & serviceMask {
+	case 0:
+		return "RC"
+	case unreliableConnected:
+		return "UC"
+	}
+	return ""
+}
+
+// unreliable reports whether the packet is one whose sender sends nothing twice.
+func (p *Packet) unreliable() bool { return p.HasBTH && p.operation != p.Transport.Opcode }
 
 // Fault says in words what is wrong with the packet, its ICRC apart, or "".
 func (p *Packet) Fault() string { return p.fault }

@@ -34,9 +34,9 @@ type sequence struct {
 
 // step is what a packet did to a sequence.
 type step struct {
-	gap                           int
-	repeated, outOfOrder, restart bool
-	recovered                     int
+	gap                                      int
+	repeated, outOfOrder, duplicate, restart bool
+	recovered                                int
 }
 
 // start begins a sequence at a PSN, forgetting what was.

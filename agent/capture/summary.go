@@ -85,18 +85,22 @@ func (s *Summary) Text(w io.Writer) error {
 		fmt.Fprint(t, "\nPACKETS\t OPCODE\n")
 		for op, n := range s.Opcodes {
 			if n > 0 {
-				fmt.Fprintf(t, "%d\t %v\n", n, roce.Opcode(op))
+				name := operationOf(roce.Opcode(op)).String()
+				if op&serviceMask == unreliableConnected {
+					name += " UC"
+				}
+				fmt.Fprintf(t, "%d\t %s\n", n, name)
 			}
 		}
 	}
 	if len(s.Flows) > 0 {
-		fmt.Fprint(t, "\nFLOW\tQPN\tPACKETS\tBYTES\tMISSING\tGAPS\tRECOVERED\tRETX\tOOO\tRESTARTS\tACK\tRNR\tNAK\tBAD-ICRC\tMALFORMED\t\n")
+		fmt.Fprint(t, "\nFLOW\tQPN\tPACKETS\tBYTES\tMISSING\tGAPS\tRECOVERED\tRETX\tOOO\tDUP\tRESTARTS\tACK\tRNR\tNAK\tBAD-ICRC\tMALFORMED\t\n")
 	}
 	for i := range s.Flows {
 		f := &s.Flows[i]
-		fmt.Fprintf(t, "%v > %v\t0x%06x\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n",
+		fmt.Fprintf(t, "%v > %v\t0x%06x\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n",
 			f.Src, f.Dst, uint32(f.DestQP), f.Packets, f.PayloadBytes, f.Missing, f.Gaps, f.Recovered,
-			f.Retransmissions, f.OutOfOrder, f.Restarts, f.ACKs, f.RNRs, f.NAKs, f.BadICRC, f.Malformed)
+			f.Retransmissions, f.OutOfOrder, f.Duplicates, f.Restarts, f.ACKs, f.RNRs, f.NAKs, f.BadICRC, f.Malformed)
 	}
 	if s.Beyond > 0 {
 		fmt.Fprintf(t, "%d packets of further flows, not told apart: the table holds %d\n", s.Beyond, len(s.Flows))
@@ -115,6 +119,7 @@ type jsonFlow struct {
 	Recovered       uint64 `json:"recovered"`
 	Retransmissions uint64 `json:"retransmissions"`
 	OutOfOrder      uint64 `json:"out_of_order"`
+	Duplicates      uint64 `json:"duplicates"`
 	Restarts        uint64 `json:"restarts"`
 	ACKs            uint64 `json:"acks"`
 	RNRs            uint64 `json:"rnrs"`
@@ -153,14 +158,14 @@ func (s *Summary) JSON(w io.Writer) error {
 	}
 	for op, n := range s.Opcodes {
 		if n > 0 {
-			j.Opcodes[roce.Opcode(op).String()] = n
+			j.Opcodes[operationOf(roce.Opcode(op)).String()] += n // of both services
 		}
 	}
 	for i := range s.Flows {
 		f := &s.Flows[i]
 		j.Flows = append(j.Flows, jsonFlow{
 			f.Src.String(), f.Dst.String(), uint32(f.DestQP), f.Packets, f.PayloadBytes,
-			f.Gaps, f.Missing, f.Recovered, f.Retransmissions, f.OutOfOrder, f.Restarts,
+			f.Gaps, f.Missing, f.Recovered, f.Retransmissions, f.OutOfOrder, f.Duplicates, f.Restarts,
 			f.ACKs, f.RNRs, f.NAKs, f.BadICRC, f.Malformed,
 		})
 	}

@@ -47,18 +47,21 @@ func (t *textPrinter) print(p *Packet) error {
 	}
 	b = fmt.Appendf(b, "%12s %6d %15s > %-15s ", at, p.Frame, src, dst)
 	if p.HasBTH {
-		b = fmt.Appendf(b, "%-20v 0x%06x %8d %3d %5d %-9v", h.Opcode, uint32(h.DestQP), uint32(h.PSN), h.PadCount, p.PayloadLen, p.ICRC)
+		b = fmt.Appendf(b, "%-20v 0x%06x %8d %3d %5d %-9v", p.operation, uint32(h.DestQP), uint32(h.PSN), h.PadCount, p.PayloadLen, p.ICRC)
 	} else {
 		b = fmt.Appendf(b, "%-20s %-8s %8s %3s %5d %-9v", "?", "?", "?", "?", p.PayloadLen, p.ICRC)
 	}
+	if p.Service() == "UC" {
+		b = append(b, " UC"...)
+	}
 	if p.HasExtended {
-		if p.layout.HasRETH() {
+		if p.operation.HasRETH() {
 			b = fmt.Appendf(b, " va 0x%x rkey 0x%x dma %d", h.RETH.Address, h.RETH.RKey, h.RETH.Length)
 		}
-		if p.layout.HasAETH() {
+		if p.operation.HasAETH() {
 			b = fmt.Appendf(b, " %v msn %d", h.AETH.Syndrome, h.AETH.MSN)
 		}
-		if p.layout.HasImm() {
+		if p.operation.HasImm() {
 			b = fmt.Appendf(b, " imm %d", h.Imm)
 		}
 	}
@@ -87,10 +90,15 @@ func (t *textPrinter) remarks(b []byte, p *Packet) []byte {
 	if p.Gap > 0 {
 		b = fmt.Appendf(b, " [%d PSNs missing]", p.Gap)
 	}
-	if p.OutOfOrder {
+	switch {
+	case p.OutOfOrder && p.Retransmission:
 		b = append(b, " [retransmission or out of order]"...)
-	} else if p.Retransmission {
+	case p.OutOfOrder:
+		b = append(b, " [out of order]"...)
+	case p.Retransmission:
 		b = append(b, " [retransmission]"...)
+	case p.Duplicate:
+		b = append(b, " [duplicate]"...)
 	}
 	if p.Restart {
 		b = append(b, " [PSN starts again]"...)

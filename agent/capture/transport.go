@@ -35,18 +35,12 @@ func (p *Packet) transport(b []byte, n int, scratch []byte, whole bool) {
 		clear(full[copy(full, b):])
 	}
 	op := roce.Opcode(full[0])
-	p.layout = layoutOf(op)
-	full[0] = byte(p.layout)
-	err := t.Decode(full)
-	full[0] = byte(op)
-	if err == nil && op != p.layout {
-		err = roce.ErrOpcode
-	}
-	t.Opcode = op
+	p.operation = operationOf(op)
+	err := decode(t, full)
 	t.Payload = nil
 	p.HasBTH = true
-	headers := headerLen(p.layout)
-	p.HasExtended = p.layout.Known() && t.Version == 0 && n >= headers+roce.ICRCLen && len(b) >= headers
+	headers := headerLen(p.operation)
+	p.HasExtended = p.operation.Known() && t.Version == 0 && n >= headers+roce.ICRCLen && len(b) >= headers
 	if !p.HasExtended {
 		t.RETH, t.AETH, t.Imm = roce.RETH{}, roce.AETH{}, 0
 	}
@@ -69,14 +63,25 @@ const (
 	unreliableConnected = 0x20
 )
 
-// layoutOf returns the reliable connected opcode whose headers op has. SEND and
-// WRITE are the same in the unreliable connected service, which package roce
-// does not carry: what such a packet holds can be shown all the same.
-func layoutOf(op roce.Opcode) roce.Opcode {
+// operationOf returns the reliable connected opcode that does what op does. SEND
+// and WRITE look the same in the unreliable connected service, which package
+// roce does not carry because no responder here answers it. What is on the wire
+// is right all the same: boards send that way to hosts whose NIC takes it.
+func operationOf(op roce.Opcode) roce.Opcode {
 	if base := op &^ serviceMask; op&serviceMask == unreliableConnected && (base.IsSend() || base.IsWrite()) {
 		return base
 	}
 	return op
+}
+
+// decode decodes a packet of either connected service.
+func decode(p *roce.Packet, b []byte) error {
+	op := roce.Opcode(b[0])
+	b[0] = byte(operationOf(op))
+	err := p.Decode(b)
+	b[0] = byte(op)
+	p.Opcode = op
+	return err
 }
 
 // headerLen returns the length of the headers before the payload, those of
@@ -99,7 +104,7 @@ func (p *Packet) refuse(err error, n, padded int) {
 	text := err.Error()
 	switch err {
 	case roce.ErrShort:
-		text = fmt.Sprintf("%d bytes are too short for the headers of %v and an ICRC", n, t.Opcode)
+		text = fmt.Sprintf("%d bytes are too short for the headers of %v and an ICRC", n, p.operation)
 	case roce.ErrVersion:
 		text = fmt.Sprintf("transport header version %d, want 0", t.Version)
 	case roce.ErrOpcode:
@@ -108,11 +113,8 @@ func (p *Packet) refuse(err error, n, padded int) {
 			return
 		}
 		text = fmt.Sprintf("opcode 0x%02x (%s) not supported", uint8(t.Opcode), service(t.Opcode))
-		if t.Opcode != p.layout {
-			text = fmt.Sprintf("opcode 0x%02x (%s %v) not supported", uint8(t.Opcode), service(t.Opcode), p.layout)
-		}
 	case roce.ErrPad:
-		text = fmt.Sprintf("pad count %d impossible in %v with %d bytes after the headers", t.PadCount, t.Opcode, padded)
+		text = fmt.Sprintf("pad count %d impossible in %v with %d bytes after the headers", t.PadCount, p.operation, padded)
 	case roce.ErrLength:
 		switch {
 		case padded&3 != 0:
@@ -120,7 +122,7 @@ func (p *Packet) refuse(err error, n, padded int) {
 		case p.PayloadLen > int(roce.MaxMTU):
 			text = fmt.Sprintf("payload of %d bytes is more than the largest path MTU", p.PayloadLen)
 		default:
-			text = fmt.Sprintf("payload of %d bytes not allowed in %v", p.PayloadLen, t.Opcode)
+			text = fmt.Sprintf("payload of %d bytes not allowed in %v", p.PayloadLen, p.operation)
 		}
 	}
 	p.blame(faultMalformed, text)
@@ -146,7 +148,7 @@ func service(op roce.Opcode) string {
 // examine looks for contradictions in a packet that is well formed by itself.
 func (p *Packet) examine() {
 	t := &p.Transport
-	op := t.Opcode
+	op := p.operation
 	if (op.IsFirst() || op.IsMiddle()) && !roce.MTU(p.PayloadLen).Valid() {
 		p.blame(faultMalformed, fmt.Sprintf("payload of %d bytes in %v is no path MTU", p.PayloadLen, op))
 	}

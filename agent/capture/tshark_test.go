@@ -111,6 +111,17 @@ func TestTshark(t *testing.T) {
 		}
 		frames = append(frames, taken{data: ether(t, flow, p, tags...)})
 	}
+	// The unreliable connected service: every opcode that it has.
+	for op := range roce.Opcode(32) {
+		if !op.IsSend() && !op.IsWrite() {
+			continue
+		}
+		p := packet(op, roce.PSN(rng.IntN(1<<24)), 1024)
+		for i := range p.Payload {
+			p.Payload[i] = 0xff
+		}
+		frames = append(frames, taken{data: unreliably(ether(t, board, p))})
+	}
 	for _, v := range vectors(t) {
 		frames = append(frames, taken{data: v.Bytes})
 	}

@@ -26,7 +26,9 @@ type Window struct {
 
 	Messages Count `json:"messages"` // completions without error, or slots found written
 	Bytes    Count `json:"bytes"`    // of those messages
-	// BitsPerSecond is 8·Bytes over the true duration.
+	// BitsPerSecond is 8·Bytes over the true duration. In a window with
+	// first_packet the bytes of the first batch are left out: they came before
+	// the window began.
 	BitsPerSecond float64 `json:"bits_per_second"`
 
 	// Smallest and largest time between two polls that found something.

@@ -27,7 +27,8 @@ type account struct {
 	open        bool
 	start       time.Time
 	endAt       time.Duration
-	first       bool // began after idleness
+	first       bool           // began after idleness
+	lead        rocelink.Count // then: bytes of the first batch, which came before start
 	minGap      time.Duration
 	maxGap      time.Duration
 	emptyPolls  uint64
@@ -57,6 +58,9 @@ func (a *account) begin(l *Loop) {
 func (a *account) arrived(l *Loop, now time.Duration) {
 	if !a.open {
 		a.enter(l)
+	}
+	if a.batches == 1 && a.first {
+		a.lead = a.total.Bytes - a.before.Bytes
 	}
 	a.batches++
 	if a.batched {
@@ -147,8 +151,15 @@ func (a *account) close(l *Loop) *rocelink.Window {
 		HeldSlots: rocelink.Count(l.held), Slots: rocelink.Count(l.cfg.Slots),
 		Total: *t,
 	}
+	rated := w.Bytes
+	switch {
+	case a.first && a.batches < 2:
+		rated = 0 // all came before the start: a rate would be made up
+	case a.first:
+		rated -= a.lead
+	}
 	if w.DurationNS > 0 {
-		w.BitsPerSecond = 8 * float64(w.Bytes) / (float64(w.DurationNS) / 1e9)
+		w.BitsPerSecond = 8 * float64(rated) / (float64(w.DurationNS) / 1e9)
 	}
 	if a.first && w.Messages > 0 {
 		first := a.start

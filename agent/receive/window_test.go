@@ -101,6 +101,21 @@ func TestWindowsOfTraffic(t *testing.T) {
 	})
 }
 
+// The rate of a first window is that of what came after its start.
+func TestRateOfAFirstWindow(t *testing.T) {
+	r := newRig(t, Config{Verb: rocelink.VerbSend, Window: time.Hour, FrameBytes: 64, Stride: 64}, scripted.Config{})
+	r.run()
+	r.send(0, frame(0, 60))
+	r.seen(1)
+	r.send(1, frame(1, 8))
+	r.seen(2)
+	r.stop()
+	w := r.last()
+	if want := 8 * 8 / (float64(w.DurationNS) / 1e9); w.FirstPacket == nil || w.BitsPerSecond != want {
+		t.Errorf("%v b/s, want the %v of the 8 bytes after the first batch", w.BitsPerSecond, want)
+	}
+}
+
 // A sink that stalls the loop makes a window long, and costs no counts.
 func TestStalledLoop(t *testing.T) {
 	r := newRig(t, Config{Verb: rocelink.VerbSend, Window: 5 * time.Millisecond}, scripted.Config{})

@@ -172,7 +172,7 @@ func (r *rig) checkWindows() {
 			r.Errorf("window %d: %v b/s, want %v", i, w.BitsPerSecond, full)
 		case w.FirstPacket != nil && w.Batches < 2 && w.BitsPerSecond != 0:
 			r.Errorf("window %d: %v b/s of one batch", i, w.BitsPerSecond)
-		case w.FirstPacket != nil && w.Bytes > 0 && w.BitsPerSecond >= full:
+		case w.FirstPacket != nil && w.BitsPerSecond > full:
 			r.Errorf("window %d: %v b/s, %v with the first batch", i, w.BitsPerSecond, full)
 		}
 		if i > 0 && w.Start.Before(r.windows[i-1].End) {

@@ -91,10 +91,10 @@ var coreBlock = Block{
 		{Offset: 0x058, Name: "LocalIP2", Access: RW, Doc: "Source address, bits 63..32."},
 		{Offset: 0x05C, Name: "LocalIP3", Access: RW, Doc: "Source address, bits 31..0; an IPv4 address is here."},
 	}, command([]Value{
-		{1, "Commit", "take the Qp* registers into queue pair Index and make it ready to send; only in state Reset"},
-		{2, "Reset", "drop everything of queue pair Index and return it to state Reset"},
+		{1, "Commit", "take the Qp* registers into queue pair Index and make it ready to send; only in state Reset. Refused with the register's offset: a value out of its range, a local QPN that another queue pair has, an unspecified or multicast address, addresses of two families"},
+		{2, "Reset", "drop everything of queue pair Index and return it to state Reset; a stream that runs on it goes to Error"},
 		{3, "Latch", "copy status and counters of queue pair Index and of the port into the Stat*, Rx* and Tx* registers"},
-		{4, "ResetAll", "reset every queue pair and clear the port's counters"},
+		{4, "ResetAll", "Reset of every queue pair, and the port's counters are cleared; Boot stays"},
 	}), []Register{
 		{Offset: 0x100, Name: "QpConfig", Access: RW, Doc: "Shape of the queue pair.", Fields: []FieldDef{
 			{LSB: 0, Width: 3, Name: "MTU", Doc: "Path MTU, IBTA code 1..5 = 256..4096 bytes."},

@@ -13,10 +13,10 @@ var streamBlock = Block{
 		{Offset: 0x010, Name: "Streams", Access: RO, Doc: "Streams in this build: one a queue pair."},
 		{Offset: 0x014, Name: "MaxFrameBytes", Access: RO, Doc: "Largest frame in bytes."},
 	}, command([]Value{
-		{1, "Commit", "take the configuration registers into stream Index; only in state Idle"},
+		{1, "Commit", "take the configuration registers into stream Index; only in state Idle. Refused with the register's offset: a value out of its range, Read from an external source, an external source that is not connected or has frames of 0 bytes"},
 		{2, "Start", "take frames and send them; only in state Configured with its queue pair Ready"},
-		{3, "Stop", "take no more frames; what was taken is still delivered, then state Stopped"},
-		{4, "Reset", "return stream Index to Idle and clear its counters; frames taken and not acknowledged are dropped"},
+		{3, "Stop", "take no more frames; what was taken is still delivered, then state Stopped. In Running, Stopping or Stopped"},
+		{4, "Reset", "return stream Index to Idle and clear its counters; if frames are taken and not acknowledged they are dropped and its queue pair returns to Reset as well"},
 		{5, "Latch", "copy status and counters of stream Index into the Stat* registers"},
 	}), []Register{
 		{Offset: 0x100, Name: "Config", Access: RW, Doc: "What the stream does.", Fields: []FieldDef{
@@ -53,7 +53,7 @@ var streamBlock = Block{
 				{0, "Idle", "not configured"},
 				{1, "Configured", "ready to start"},
 				{2, "Running", "takes frames"},
-				{3, "Stopping", "takes none, waits for acknowledgements"},
+				{3, "Stopping", "takes none, waits for acknowledgements; also when the source has ended"},
 				{4, "Stopped", "all delivered"},
 				{5, "Error", "its queue pair is in Error"},
 			}},

@@ -103,10 +103,10 @@ var (
 
 // Values of CoreCommandOp.
 const (
-	CoreCommandOpCommit   = 1 // take the Qp* registers into queue pair Index and make it ready to send; only in state Reset
-	CoreCommandOpReset    = 2 // drop everything of queue pair Index and return it to state Reset
+	CoreCommandOpCommit   = 1 // take the Qp* registers into queue pair Index and make it ready to send; only in state Reset. Refused with the register's offset: a value out of its range, a local QPN that another queue pair has, an unspecified or multicast address, addresses of two families
+	CoreCommandOpReset    = 2 // drop everything of queue pair Index and return it to state Reset; a stream that runs on it goes to Error
 	CoreCommandOpLatch    = 3 // copy status and counters of queue pair Index and of the port into the Stat*, Rx* and Tx* registers
-	CoreCommandOpResetAll = 4 // reset every queue pair and clear the port's counters
+	CoreCommandOpResetAll = 4 // Reset of every queue pair, and the port's counters are cleared; Boot stays
 )
 
 // Values of CoreCommandStatusCode.
@@ -193,10 +193,10 @@ var (
 
 // Values of StreamCommandOp.
 const (
-	StreamCommandOpCommit = 1 // take the configuration registers into stream Index; only in state Idle
+	StreamCommandOpCommit = 1 // take the configuration registers into stream Index; only in state Idle. Refused with the register's offset: a value out of its range, Read from an external source, an external source that is not connected or has frames of 0 bytes
 	StreamCommandOpStart  = 2 // take frames and send them; only in state Configured with its queue pair Ready
-	StreamCommandOpStop   = 3 // take no more frames; what was taken is still delivered, then state Stopped
-	StreamCommandOpReset  = 4 // return stream Index to Idle and clear its counters; frames taken and not acknowledged are dropped
+	StreamCommandOpStop   = 3 // take no more frames; what was taken is still delivered, then state Stopped. In Running, Stopping or Stopped
+	StreamCommandOpReset  = 4 // return stream Index to Idle and clear its counters; if frames are taken and not acknowledged they are dropped and its queue pair returns to Reset as well
 	StreamCommandOpLatch  = 5 // copy status and counters of stream Index into the Stat* registers
 )
 
@@ -235,7 +235,7 @@ const (
 	StreamStatStateStateIdle       = 0 // not configured
 	StreamStatStateStateConfigured = 1 // ready to start
 	StreamStatStateStateRunning    = 2 // takes frames
-	StreamStatStateStateStopping   = 3 // takes none, waits for acknowledgements
+	StreamStatStateStateStopping   = 3 // takes none, waits for acknowledgements; also when the source has ended
 	StreamStatStateStateStopped    = 4 // all delivered
 	StreamStatStateStateError      = 5 // its queue pair is in Error
 )

@@ -80,7 +80,8 @@ func verilogName(parts ...string) string {
 		if i > 0 {
 			out.WriteByte('_')
 		}
-		rs := []rune(p)
+		// A name that is written in mixed case, and is one word all the same.
+		rs := []rune(strings.ReplaceAll(p, "IPv6", "Ipv6"))
 		for j, r := range rs {
 			upper := r >= 'A' && r <= 'Z'
 			if j > 0 && upper {

@@ -14,8 +14,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
@@ -50,8 +52,8 @@ type Config struct {
 
 	// server is the URL of a NATS server to use in place of rocelinkd's own.
 	server string
-	// running is called once all streams run; tests break things there.
-	running func(*run)
+	// onRunning is called once all streams run; tests break things there.
+	onRunning func(*run)
 }
 
 // Exit codes of a run.
@@ -65,6 +67,7 @@ const (
 	boardName    = "demo"
 	startLimit   = 20 * time.Second
 	stopLimit    = 15 * time.Second
+	maxRestarts  = 20
 	defaultRun   = 10 * time.Second
 	defaultRate  = "1G"
 	defaultFrame = "64KiB"
@@ -77,7 +80,7 @@ func Run(ctx context.Context, c Config) (int, error) {
 	if err != nil {
 		return ExitFailed, err
 	}
-	r := &run{Config: c, url: "nats://" + c.NATSListen, board: newBoardView()}
+	r := &run{Config: c, url: "nats://" + c.NATSListen, board: newBoardView(), failed: make(chan error, 1)}
 	if c.server != "" {
 		r.url = c.server
 	}
@@ -92,10 +95,10 @@ func (c Config) complete() (Config, error) {
 		c.Progress = c.Out
 	}
 	if c.Programs == "" || c.Dir == "" {
-		return c, errors.New("demo: give the folder of the programs and a folder to work in")
+		return c, errors.New("give the folder of the programs and a folder to work in")
 	}
 	if c.Duration < 0 {
-		return c, fmt.Errorf("demo: duration %v: give 0 or more", c.Duration)
+		return c, fmt.Errorf("duration %v: give 0 or more", c.Duration)
 	}
 	if c.Duration == 0 && c.Source == "" && c.Count == 0 {
 		c.Duration = defaultRun
@@ -107,10 +110,10 @@ func (c Config) complete() (Config, error) {
 		}
 	}
 	if c.Source != "" && len(c.Verbs) > 1 {
-		return c, fmt.Errorf("demo: a source file feeds one stream, not %d: give one verb", len(c.Verbs))
+		return c, fmt.Errorf("a source file feeds one stream, not %d: give one verb", len(c.Verbs))
 	}
 	if c.Sink != "" && len(c.Verbs) > 1 {
-		return c, fmt.Errorf("demo: a sink file takes one stream, not %d: give one verb", len(c.Verbs))
+		return c, fmt.Errorf("a sink file takes one stream, not %d: give one verb", len(c.Verbs))
 	}
 	if c.Frame == "" {
 		c.Frame = defaultFrame
@@ -141,7 +144,7 @@ func (c Config) complete() (Config, error) {
 func freePort() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", fmt.Errorf("demo: find a free port: %w", err)
+		return "", fmt.Errorf("find a free port: %w", err)
 	}
 	defer l.Close()
 	return l.Addr().String(), nil
@@ -154,34 +157,56 @@ type run struct {
 	fabric, boardd, hostd *process
 	board                 *boardView
 	watch                 *watcher
+	running               atomic.Bool // all streams have run
+	failed                chan error  // why the demo cannot run
+}
+
+// fail ends the start; the first reason counts.
+func (r *run) fail(err error) {
+	select {
+	case r.failed <- err:
+	default:
+	}
+}
+
+// exitCode is the exit status of a program, -1 if a signal ended it.
+func exitCode(err error) int {
+	var e *exec.ExitError
+	if errors.As(err, &e) {
+		return e.ExitCode()
+	}
+	if err != nil {
+		return -1
+	}
+	return 0
 }
 
 func (r *run) say(format string, args ...any) { fmt.Fprintf(r.Progress, format+"\n", args...) }
 
 func (r *run) do(ctx context.Context) (code int, err error) {
 	if err := os.MkdirAll(r.Dir, 0o755); err != nil {
-		return ExitFailed, fmt.Errorf("demo: %w", err)
+		return ExitFailed, fmt.Errorf("%w", err)
 	}
 	summary := filepath.Join(r.Dir, "summary.json")
 	if err := os.Remove(summary); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return ExitFailed, fmt.Errorf("demo: %w", err)
+		return ExitFailed, fmt.Errorf("%w", err)
 	}
 	died := make(chan string, 16)
 	again := func(p *process, err error) bool {
-		if ctx.Err() != nil || p == r.hostd && err == nil {
+		code := exitCode(err)
+		if ctx.Err() != nil || p == r.hostd && (code == 0 || code == 1) {
 			return false // rocelinkd ends by itself when its streams have ended
 		}
-		var text string
-		if err != nil {
-			text = err.Error()
-		} else {
-			text = "ended"
+		if code >= 0 && !r.running.Load() {
+			// It ended by itself before anything ran: it would do so again.
+			r.fail(fmt.Errorf("%s ended with exit status %d: %s", p.name, code, lastLine(p.log)))
+			return false
 		}
 		select {
-		case died <- fmt.Sprintf("%s: %s; starting it again (%s)", p.name, text, p.log):
+		case died <- fmt.Sprintf("%s: %v; starting it again (%s)", p.name, err, p.log):
 		default:
 		}
-		return p.restarted() < 20
+		return p.restarted() < maxRestarts
 	}
 	r.build(summary)
 	defer func() {
@@ -204,12 +229,11 @@ func (r *run) do(ctx context.Context) (code int, err error) {
 	r.say("  NATS      %s   see more from another terminal: %s --nats %s status", r.url, filepath.Join(r.Programs, "rocectl"), r.url)
 
 	if err := r.awaitRunning(ctx, watch, died); err != nil {
-		r.say("%v", err)
-		r.tails()
 		return ExitFailed, err
 	}
-	if r.running != nil {
-		go r.running(r)
+	r.running.Store(true)
+	if r.onRunning != nil {
+		go r.onRunning(r)
 	}
 	r.loop(ctx, watch, died)
 	hostErr := r.hostd.stop(stopLimit)
@@ -268,10 +292,16 @@ func (r *run) awaitRunning(ctx context.Context, w *watcher, died <-chan string) 
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-r.failed:
+			return err
 		case <-r.hostd.done:
-			return nil // all ended already, or failed; conclude tells
+			if code := exitCode(r.hostd.err); code > 1 {
+				return <-r.failed
+			}
+			return nil // all ended already; conclude tells how
 		case <-limit.C:
-			return fmt.Errorf("demo: not all streams were running after %v: %s", startLimit, r.board.missing(r.Verbs))
+			r.tails()
+			return fmt.Errorf("not all streams were running after %v: %s", startLimit, r.board.missing(r.Verbs))
 		case text := <-died:
 			r.say("  %s", text)
 		case <-w.changed:
@@ -464,6 +494,16 @@ func hashFile(name string) (string, error) {
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// lastLine is the last line of a log.
+func lastLine(log string) string {
+	data, err := os.ReadFile(log)
+	if err != nil {
+		return err.Error()
+	}
+	text := strings.TrimRight(string(data), "\n")
+	return report.Printable(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
 // tails shows the end of each log, where the reason of a failure is.

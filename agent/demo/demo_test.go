@@ -175,7 +175,7 @@ func TestSourceFile(t *testing.T) {
 func TestInterruptEndsCleanly(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	began := time.Now()
-	s, code := start(t, ctx, Config{Duration: time.Hour, Rate: "100M", running: func(*run) { cancel() }})
+	s, code := start(t, ctx, Config{Duration: time.Hour, Rate: "100M", onRunning: func(*run) { cancel() }})
 	if code != ExitOK || !s.OK {
 		t.Errorf("exit code %d, problems %q", code, s.Problems)
 	}
@@ -199,7 +199,7 @@ func TestKillAnyProgram(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			const times = 4
-			s, code := start(t, ctx, Config{Duration: time.Hour, Rate: "100M", Verbs: []rocelink.Verb{rocelink.VerbSend, rocelink.VerbWrite}, running: func(r *run) {
+			s, code := start(t, ctx, Config{Duration: time.Hour, Rate: "100M", Verbs: []rocelink.Verb{rocelink.VerbSend, rocelink.VerbWrite}, onRunning: func(r *run) {
 				defer cancel()
 				for i := range times {
 					before := r.sessionsSeen()
@@ -243,7 +243,7 @@ func TestNATSComesAndGoes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	const away = 6 * time.Second // the lease is 5 s
-	s, code := start(t, ctx, Config{Duration: time.Hour, Rate: "20M", Frame: "4096", Verbs: []rocelink.Verb{rocelink.VerbSend, rocelink.VerbWrite}, server: "nats://" + listen, running: func(r *run) {
+	s, code := start(t, ctx, Config{Duration: time.Hour, Rate: "20M", Frame: "4096", Verbs: []rocelink.Verb{rocelink.VerbSend, rocelink.VerbWrite}, server: "nats://" + listen, onRunning: func(r *run) {
 		defer cancel()
 		if !within(20*time.Second, func() bool { return r.sessionsSeen() == 2 }) {
 			t.Error("no windows of both streams")
@@ -302,6 +302,38 @@ func TestBadSettings(t *testing.T) {
 	code, err := Run(t.Context(), Config{Programs: filepath.Join(t.TempDir(), "none"), Dir: t.TempDir()})
 	if code != ExitFailed || err == nil || !strings.Contains(err.Error(), "make build") {
 		t.Errorf("no programs: exit code %d, %v", code, err)
+	}
+}
+
+// A program that ends by itself at the start would do so for ever: its own
+// words end the demo at once.
+func TestSettingThatAProgramRefuses(t *testing.T) {
+	host, board := addresses()
+	listen, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Config{Programs: programs, Dir: t.TempDir(), HostAddress: host, BoardAddress: board, NATSListen: listen, Duration: time.Hour}
+	for name, tc := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"fault":   {func(c *Config) { c.Faults = []string{"--drop", "1000"} }, "drop 1000"},
+		"frame":   {func(c *Config) { c.Frame = "5 furlongs" }, "furlongs"},
+		"address": {func(c *Config) { c.HostAddress = "192.0.2.1" }, "192.0.2.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := c
+			tc.change(&c)
+			began := time.Now()
+			code, err := Run(t.Context(), c)
+			if code != ExitFailed || err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("exit code %d, %v does not name %q", code, err, tc.want)
+			}
+			if d := time.Since(began); d > startLimit {
+				t.Errorf("it took %v", d)
+			}
+		})
 	}
 }
 

@@ -79,7 +79,7 @@ func newWatcher(url string, board *boardView) (*watcher, error) {
 	for subject, take := range map[string]nats.MsgHandler{rocelink.AnyWindow: w.window, rocelink.AnyBoardStatus: w.status} {
 		if _, err := nc.Subscribe(subject, take); err != nil {
 			nc.Close()
-			return nil, fmt.Errorf("demo: subscribe to %s: %w", subject, err)
+			return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
 		}
 	}
 	return w, nil

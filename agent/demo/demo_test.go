@@ -249,14 +249,14 @@ func TestNATSComesAndGoes(t *testing.T) {
 			t.Error("no windows of both streams")
 			return
 		}
-		before := r.watch.messages()
+		before := uint64(r.watch.total().Messages)
 		server.Close()
 		time.Sleep(away) // the outage itself
 		server = serve()
 		// 20 Mb/s of 4096-byte frames are 610 messages a second and stream.
 		want := before + uint64(2*610*away.Seconds()*0.7)
-		if !within(20*time.Second, func() bool { return r.watch.messages() >= want }) {
-			t.Errorf("%d messages before the outage, %d after it, want %d", before, r.watch.messages(), want)
+		if !within(20*time.Second, func() bool { return uint64(r.watch.total().Messages) >= want }) {
+			t.Errorf("%d messages before the outage, %d after it, want %d", before, uint64(r.watch.total().Messages), want)
 		}
 	}})
 	if server != nil {

@@ -205,16 +205,16 @@ func (w *watcher) sessions() (n int) {
 	return n
 }
 
-// messages is how many messages all sessions have brought.
-func (w *watcher) messages() (n uint64) {
+// total is the sum of all sessions.
+func (w *watcher) total() (t rocelink.Totals) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, sessions := range w.latest {
 		for _, r := range sessions {
-			n += uint64(r.Total.Messages)
+			t.Add(r.Total)
 		}
 	}
-	return n
+	return t
 }
 
 // lost names what sessions lost according to their last windows, also those of

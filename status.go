@@ -4,16 +4,18 @@ import "time"
 
 // BoardStatus is what a board publishes each second and on every change.
 type BoardStatus struct {
-	Version  int            `json:"version"`   // of the contract
-	Board    string         `json:"board"`     // name of the board
-	Epoch    Count          `json:"epoch"`     // random number of this start of the program
-	Sequence Count          `json:"sequence"`  // of this record within the epoch
-	Time     time.Time      `json:"time"`      // board clock
-	UptimeMS int64          `json:"uptime_ms"` // milliseconds since the program started, monotonic
-	Model    string         `json:"model"`     // of the board description
-	Fabric   Fabric         `json:"fabric"`    // the programmable logic
-	Link     Link           `json:"link"`      // the MAC
-	Streams  []StreamStatus `json:"streams"`   // those that are open
+	Version  int       `json:"version"`   // of the contract
+	Board    string    `json:"board"`     // name of the board
+	Epoch    Count     `json:"epoch"`     // random number of this start of the program
+	Sequence Count     `json:"sequence"`  // of this record within the epoch
+	Time     time.Time `json:"time"`      // board clock
+	UptimeMS int64     `json:"uptime_ms"` // milliseconds since the program started, monotonic
+	// SampledMS is uptime_ms when the counters of the streams were taken.
+	SampledMS int64          `json:"sampled_ms"`
+	Model     string         `json:"model"`   // of the board description
+	Fabric    Fabric         `json:"fabric"`  // the programmable logic
+	Link      Link           `json:"link"`    // the MAC
+	Streams   []StreamStatus `json:"streams"` // those that are open
 }
 
 // Fabric is the state of the programmable logic.

@@ -347,6 +347,7 @@ func (r *run) loop(ctx context.Context, w *watcher, died <-chan string) {
 		defer t.Stop()
 		end = t.C
 	}
+	w.begin()
 	r.say("%s", w.heading(r.Verbs))
 	for {
 		select {

@@ -129,6 +129,15 @@ func (w *watcher) window(m *nats.Msg) {
 	w.interval[r.Stream] = s
 }
 
+// begin makes the next line count from now.
+func (w *watcher) begin() {
+	now := w.board.status()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.before = now
+	clear(w.interval)
+}
+
 func (w *watcher) heading(verbs []rocelink.Verb) string {
 	h := fmt.Sprintf("%6s %10s %9s", "time", "messages", "Gb/s")
 	for _, v := range verbs {
@@ -147,13 +156,13 @@ func (w *watcher) line(at time.Duration, verbs []rocelink.Verb) string {
 		if s.Verb != rocelink.VerbRead {
 			continue
 		}
-		if old, ok := streamOf(w.before, s.Session); ok && now.UptimeMS > w.before.UptimeMS {
+		if old, ok := streamOf(w.before, s.Session); ok && now.SampledMS > w.before.SampledMS {
 			// What the host counts of a READ stream is the loop's, not frames.
 			w.interval[s.Stream] = sample{
 				messages: uint64(s.FramesDone - old.FramesDone),
 				errors:   uint64(s.ReadBad - old.ReadBad),
 				bits:     float64(s.BytesDone-old.BytesDone) * 8,
-				seconds:  float64(now.UptimeMS-w.before.UptimeMS) / 1e3,
+				seconds:  float64(now.SampledMS-w.before.SampledMS) / 1e3,
 			}
 		}
 	}

@@ -12,7 +12,7 @@ func (b *Board) status(now time.Time) rocelink.BoardStatus {
 	b.sequence++
 	s := rocelink.BoardStatus{
 		Version: rocelink.Version, Board: b.cfg.Name, Epoch: b.streams.Epoch(), Sequence: rocelink.Count(b.sequence),
-		Time: time.Now().UTC(), UptimeMS: now.Sub(b.start).Milliseconds(), Model: b.cfg.Description.Model,
+		Time: time.Now().UTC(), UptimeMS: now.Sub(b.start).Milliseconds(), SampledMS: max(b.sampled.Sub(b.start).Milliseconds(), 0), Model: b.cfg.Description.Model,
 		Fabric:  rocelink.Fabric{Restarts: rocelink.Count(b.setUps), Problem: b.missing},
 		Streams: b.streams.Status(),
 	}
@@ -56,6 +56,7 @@ func (b *Board) sampleStatus() rocelink.BoardStatus {
 			b.lose(err)
 		} else {
 			b.streams.Sample()
+			b.sampled = now
 			if b.hw.mac != nil {
 				b.hw.ticked = now
 				b.sampleMAC()

@@ -47,6 +47,8 @@ type Board struct {
 	RoCE      Block      `yaml:"roce"`      // first block of the RoCE core's chain
 	MAC       MAC        `yaml:"mac"`
 	Network   Network    `yaml:"network"`
+	// Boot is how the board starts; nil for a board without an image.
+	Boot *Boot `yaml:"boot"`
 	// Unverified lists what in this description nobody has seen work on the
 	// hardware yet.
 	Unverified []string `yaml:"unverified"`

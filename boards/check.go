@@ -75,7 +75,10 @@ func (b *Board) Check() error {
 	if err := oneOf("mac.fec", b.MAC.FEC, FECNone, FECOff, FECRS); err != nil {
 		return err
 	}
-	return b.Network.check()
+	if err := b.Network.check(); err != nil {
+		return err
+	}
+	return b.checkBoot()
 }
 
 func (b *Board) checkBlock(field string, k Block, span uint64) error {

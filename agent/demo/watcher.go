@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"rocelink"
+	"rocelink/agent/stream"
 )
 
 // boardView is the last status of the board.
@@ -23,6 +25,12 @@ func (b *boardView) status() rocelink.BoardStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.last
+}
+
+func (b *boardView) set(s rocelink.BoardStatus) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last = s
 }
 
 // missing names the streams the board does not run yet.
@@ -102,9 +110,7 @@ func (w *watcher) status(m *nats.Msg) {
 	if rocelink.Decode(m.Data, &s) != nil || s.Board != boardName {
 		return
 	}
-	w.board.mu.Lock()
-	w.board.last = s
-	w.board.mu.Unlock()
+	w.board.set(s)
 	w.signal()
 }
 
@@ -129,8 +135,22 @@ func (w *watcher) window(m *nats.Msg) {
 	w.interval[r.Stream] = s
 }
 
+// sample asks the board for its counters now; without an answer the last
+// status has to do.
+func (w *watcher) sample() {
+	ctx, cancel := context.WithTimeout(context.Background(), sampleLimit)
+	defer cancel()
+	var s rocelink.BoardStatus
+	if stream.Request(ctx, w.nc, boardName, rocelink.EndpointStatus, nil, &s) == nil {
+		w.board.set(s)
+	}
+}
+
+const sampleLimit = 300 * time.Millisecond
+
 // begin makes the next line count from now.
 func (w *watcher) begin() {
+	w.sample()
 	now := w.board.status()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,6 +169,7 @@ func (w *watcher) heading(verbs []rocelink.Verb) string {
 // line is the last second. READ is counted by the board, everything else by
 // the host.
 func (w *watcher) line(at time.Duration, verbs []rocelink.Verb) string {
+	w.sample()
 	now := w.board.status()
 	w.mu.Lock()
 	defer w.mu.Unlock()

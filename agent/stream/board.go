@@ -24,12 +24,16 @@ const (
 	textHeader  = "Nats-Service-Error"
 )
 
-// Request asks an endpoint of a board and decodes the reply into reply. A
+// Request asks an endpoint of a board and decodes the reply into reply; a nil
+// request is an empty one, a nil reply is not looked at. A
 // refusal is a *rocelink.Error; a board that is not there is ErrNoBoard.
 func Request(ctx context.Context, nc *nats.Conn, board, endpoint string, request, reply any) error {
-	data, err := json.Marshal(request)
-	if err != nil {
-		return fmt.Errorf("%s at board %s: encode: %w", endpoint, board, err)
+	var data []byte
+	if request != nil {
+		var err error
+		if data, err = json.Marshal(request); err != nil {
+			return fmt.Errorf("%s at board %s: encode: %w", endpoint, board, err)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()

@@ -505,7 +505,7 @@ func TestVerdict(t *testing.T) {
 func TestRequestNamesTheBoard(t *testing.T) {
 	b := newBench(t)
 	defer b.close(t)
-	err := Request(context.Background(), b.nc, "nobody", rocelink.EndpointStatus, struct{}{}, nil)
+	err := Request(context.Background(), b.nc, "nobody", rocelink.EndpointStatus, nil, nil)
 	if !errors.Is(err, ErrNoBoard) || !strings.Contains(err.Error(), "nobody") {
 		t.Errorf("no board: %v", err)
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
+	"io"
 	"strings"
 	"text/tabwriter"
 
@@ -56,11 +56,11 @@ func regsCommand(access *rocelink.Access) *cobra.Command {
 				}
 			}
 			if asJSON {
-				out := json.NewEncoder(os.Stdout)
+				out := json.NewEncoder(cmd.OutOrStdout())
 				out.SetIndent("", "  ")
 				return out.Encode(selected)
 			}
-			return printRegisters(selected)
+			return printRegisters(cmd.OutOrStdout(), selected)
 		},
 	}
 	c.Flags().StringVar(&board, "board", "", "read from this board")
@@ -139,8 +139,8 @@ func fieldsOf(block, register string, value uint64) map[string]uint32 {
 	return nil
 }
 
-func printRegisters(list []shown) error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+func printRegisters(out io.Writer, list []shown) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, s := range list {
 		value := s.Meaning
 		if s.Value != nil {

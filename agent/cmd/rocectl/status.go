@@ -45,11 +45,11 @@ func statusCommand(access *rocelink.Access) *cobra.Command {
 				return fmt.Errorf("no board and no host was heard at %s in %v: are boardd and rocelinkd running and connected to this server?", nc.ConnectedUrlRedacted(), listen)
 			}
 			if asJSON {
-				e := json.NewEncoder(os.Stdout)
+				e := json.NewEncoder(cmd.OutOrStdout())
 				e.SetIndent("", "  ")
 				err = e.Encode(s)
 			} else {
-				err = s.Text(os.Stdout)
+				err = s.Text(cmd.OutOrStdout())
 			}
 			if err == nil && !s.Healthy() {
 				err = exitError{code: exitUnhealthy}
@@ -76,29 +76,26 @@ func watchCommand(access *rocelink.Access) *cobra.Command {
 				return err
 			}
 			defer nc.Close()
+			w := cmd.OutOrStdout()
 			if !asJSON {
-				fmt.Println(report.WindowHeader)
+				fmt.Fprintln(w, report.WindowHeader)
 			}
-			out := json.NewEncoder(os.Stdout)
+			out := json.NewEncoder(w)
 			return records(cmd.Context(), nc, []string{rocelink.AnyWindow, rocelink.AnyBoardEvent, rocelink.AnyHostEvent}, func(record any) error {
+				name, line := "", ""
 				switch r := record.(type) {
 				case rocelink.Window:
-					if stream != "" && r.Stream != stream {
-						return nil
-					}
-					if asJSON {
-						return out.Encode(r)
-					}
-					fmt.Println(report.WindowLine(r))
+					name, line = r.Stream, report.WindowLine(r)
 				case rocelink.Event:
-					if stream != "" && r.Stream != stream {
-						return nil
-					}
-					if asJSON {
-						return out.Encode(r)
-					}
-					fmt.Println(report.EventLine(r))
+					name, line = r.Stream, report.EventLine(r)
 				}
+				if stream != "" && name != stream {
+					return nil
+				}
+				if asJSON {
+					return out.Encode(record)
+				}
+				fmt.Fprintln(w, line)
 				return nil
 			})
 		},

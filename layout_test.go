@@ -69,6 +69,7 @@ var mayImport = map[string][]string{
 	"boards":   {"bsp", "fpga/roce"}, // the MAC type
 	"firmware": {".", "bsp", "boards", "fpga/regs", "fpga/roce"},
 	"agent":    {".", "fpga/roce", "fpga/pattern"},
+	"images":   {"boards"},
 	// rocectl is wiring and may use the pure tables of either side.
 	"agent/cmd/rocectl": {".", "agent", "fpga/roce", "fpga/regs", "boards"},
 }

@@ -48,6 +48,7 @@ type Agent struct {
 	changed chan struct{}
 	ended   chan struct{}
 	serving sync.WaitGroup
+	last    *rocelink.LastState
 
 	mu       sync.Mutex
 	sequence rocelink.Count
@@ -73,6 +74,7 @@ func New(c Config) (*Agent, error) {
 	if a.boards, err = c.NATS.Subscribe(rocelink.AnyBoardStatus, a.boardStatus); err != nil {
 		return nil, fmt.Errorf("start agent: subscribe to board status: %w", err)
 	}
+	a.last = rocelink.KeepLastState(c.NATS, rocelink.HostKey(c.Host), c.Log)
 	a.serving.Go(a.publish)
 	a.serving.Go(a.deviceEvents)
 	return a, nil
@@ -92,9 +94,12 @@ func (a *Agent) Close() error {
 	_ = a.boards.Unsubscribe()
 	a.serving.Wait()
 	a.publishStatus()
+	ctx, cancel := context.WithTimeout(context.Background(), goodbyeLimit)
+	defer cancel()
 	if a.nc.IsConnected() {
-		_ = a.nc.FlushTimeout(time.Second)
+		_ = a.nc.FlushWithContext(ctx)
 	}
+	a.last.Close(ctx)
 	return nil
 }
 
@@ -152,7 +157,10 @@ func (a *Agent) change() {
 	}
 }
 
-const statusInterval = time.Second
+const (
+	statusInterval = time.Second
+	goodbyeLimit   = 2 * time.Second // a dead server delays the end no longer
+)
 
 func (a *Agent) publish() {
 	tick := time.NewTicker(statusInterval)
@@ -168,19 +176,24 @@ func (a *Agent) publish() {
 	}
 }
 
-func (a *Agent) publishStatus() { a.send(rocelink.HostStatusSubject(a.host), a.Status()) }
+func (a *Agent) publishStatus() {
+	if data := a.send(rocelink.HostStatusSubject(a.host), a.Status()); data != nil {
+		a.last.Put(data)
+	}
+}
 
 // send publishes a record; without a server it is dropped, since the next one
-// says more.
-func (a *Agent) send(subject string, record any) {
+// says more. It returns what it sent.
+func (a *Agent) send(subject string, record any) []byte {
 	data, err := json.Marshal(record)
 	if err != nil {
 		a.log.Error("encode record", "subject", subject, "err", err)
-		return
+		return nil
 	}
 	if err := a.nc.Publish(subject, data); err != nil {
 		a.log.Debug("publish", "subject", subject, "err", err)
 	}
+	return data
 }
 
 func (a *Agent) event(kind, stream string, session rocelink.Count, format string, args ...any) {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 
 	"rocelink"
@@ -21,8 +20,6 @@ import (
 const (
 	connectTimeout = 2 * time.Second
 	goodbyeTime    = 2 * time.Second // a dead server delays the exit no longer
-	bucketTimeout  = 2 * time.Second
-	bucketRetry    = 5 * time.Second // where the server has no JetStream
 	nameWarning    = time.Minute
 	eventQueue     = 64
 	maxErrorText   = 1024
@@ -37,11 +34,9 @@ type uplink struct {
 
 	events chan rocelink.Event
 	latest chan []byte // the last status that is not published yet
-	stored chan []byte // the last status that is not in the bucket yet
 
 	mu      sync.Mutex
 	nc      *nats.Conn // nil before the first connection
-	last    []byte
 	dropped uint64
 
 	cancel context.CancelFunc
@@ -52,7 +47,6 @@ func (u *uplink) init(b *Board) {
 	u.board, u.log = b, b.log
 	u.events = make(chan rocelink.Event, eventQueue)
 	u.latest = make(chan []byte, 1)
-	u.stored = make(chan []byte, 1)
 }
 
 // status takes the board's last status. Callers are serialised by the board.
@@ -65,11 +59,7 @@ func (u *uplink) status(s rocelink.BoardStatus) {
 		u.log.Error("encode the status", "err", err)
 		return
 	}
-	u.mu.Lock()
-	u.last = data
-	u.mu.Unlock()
 	replace(u.latest, data)
-	replace(u.stored, data)
 }
 
 // replace puts v into a channel of one, in place of what is there.
@@ -119,8 +109,9 @@ func (u *uplink) start() <-chan error {
 		u.mu.Lock()
 		u.nc = nc
 		u.mu.Unlock()
-		u.serve(ctx, nc)
-		u.goodbye(nc, svc)
+		last := rocelink.KeepLastState(nc, rocelink.BoardKey(u.board.cfg.Name), u.log)
+		u.serve(ctx, nc, last)
+		u.goodbye(nc, svc, last)
 	})
 	return failed
 }
@@ -258,16 +249,14 @@ func headerText(s string) string {
 }
 
 // serve publishes until ctx ends.
-func (u *uplink) serve(ctx context.Context, nc *nats.Conn) {
-	var bucket sync.WaitGroup
-	bucket.Go(func() { u.store(ctx, nc) })
-	defer bucket.Wait()
+func (u *uplink) serve(ctx context.Context, nc *nats.Conn, last *rocelink.LastState) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case data := <-u.latest:
 			u.send(nc, rocelink.BoardStatusSubject(u.board.cfg.Name), data)
+			last.Put(data)
 		case e := <-u.events:
 			u.sendEvent(nc, e)
 		}
@@ -293,76 +282,15 @@ func (u *uplink) send(nc *nats.Conn, subject string, data []byte) {
 	}
 }
 
-// store keeps the last status in the key-value bucket where there is one.
-func (u *uplink) store(ctx context.Context, nc *nats.Conn) {
-	var kv jetstream.KeyValue
-	var retryAt time.Time
-	for {
-		var data []byte
-		select {
-		case <-ctx.Done():
-			return
-		case data = <-u.stored:
-		}
-		if !nc.IsConnected() || time.Now().Before(retryAt) {
-			continue
-		}
-		err := u.put(ctx, nc, &kv, data)
-		if err != nil && ctx.Err() == nil {
-			if retryAt.IsZero() {
-				u.log.Info("no status bucket on the NATS server: the last state is not kept there", "err", err)
-			}
-			kv, retryAt = nil, time.Now().Add(bucketRetry)
-		} else if err == nil {
-			retryAt = time.Time{}
-		}
-	}
-}
-
-func (u *uplink) put(ctx context.Context, nc *nats.Conn, kv *jetstream.KeyValue, data []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, bucketTimeout)
-	defer cancel()
-	if *kv == nil {
-		opened, err := openBucket(ctx, nc)
-		if err != nil {
-			return err
-		}
-		*kv = opened
-	}
-	_, err := (*kv).Put(ctx, "board."+rocelink.Token(u.board.cfg.Name), data)
-	return err
-}
-
-// openBucket uses the bucket as it is, or makes it.
-func openBucket(ctx context.Context, nc *nats.Conn) (jetstream.KeyValue, error) {
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, err
-	}
-	kv, err := js.KeyValue(ctx, rocelink.StatusBucket)
-	if !errors.Is(err, jetstream.ErrBucketNotFound) {
-		return kv, err
-	}
-	kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket:      rocelink.StatusBucket,
-		Description: "last state of each rocelink board and host",
-		History:     1,
-		MaxBytes:    64 << 20,
-	})
-	if errors.Is(err, jetstream.ErrBucketExists) {
-		return js.KeyValue(ctx, rocelink.StatusBucket)
-	}
-	return kv, err
-}
-
 // goodbye sends what is queued, and the last status to the bucket too.
-func (u *uplink) goodbye(nc *nats.Conn, svc micro.Service) {
+func (u *uplink) goodbye(nc *nats.Conn, svc micro.Service, last *rocelink.LastState) {
 	defer nc.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), goodbyeTime-200*time.Millisecond)
+	defer cancel()
+	defer last.Close(ctx)
 	if !nc.IsConnected() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), goodbyeTime-200*time.Millisecond)
-	defer cancel()
 	for {
 		select {
 		case e := <-u.events:
@@ -370,6 +298,7 @@ func (u *uplink) goodbye(nc *nats.Conn, svc micro.Service) {
 			continue
 		case data := <-u.latest:
 			u.send(nc, rocelink.BoardStatusSubject(u.board.cfg.Name), data)
+			last.Put(data)
 			continue
 		default:
 		}
@@ -378,16 +307,6 @@ func (u *uplink) goodbye(nc *nats.Conn, svc micro.Service) {
 	if err := nc.FlushWithContext(ctx); err != nil {
 		u.log.Warn("flush the last messages", "err", err)
 		return
-	}
-	if js, err := jetstream.New(nc); err == nil {
-		if kv, err := js.KeyValue(ctx, rocelink.StatusBucket); err == nil {
-			u.mu.Lock()
-			data := u.last
-			u.mu.Unlock()
-			if _, err := kv.Put(ctx, "board."+rocelink.Token(u.board.cfg.Name), data); err != nil {
-				u.log.Debug("store the last status", "err", err)
-			}
-		}
 	}
 	if err := svc.Stop(); err != nil {
 		u.log.Debug("stop the service", "err", err)

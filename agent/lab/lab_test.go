@@ -1,0 +1,244 @@
+//go:build lab
+
+package lab
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"rocelink/agent/lab/remote"
+	"rocelink/fpga/roce"
+)
+
+var (
+	cache   = flag.String("cache", "../../build/lab", "folder that holds the unpacked kernel and takes what the lab builds")
+	verbose = flag.Bool("console", false, "show the guest's console")
+)
+
+// labTime bounds the whole lab, boot included.
+const labTime = 8 * time.Minute
+
+// guest is the machine that all cases use: one boot, many cases.
+var guest *Machine
+
+// segment is a cable with a host at our end and an rxe device at the guest's.
+type segment struct {
+	port
+	device, netdev string // of the guest
+	guestIP        netip.Addr
+	guestMAC       roce.MAC
+	mtu            roce.MTU
+
+	// take gets the frames to our host; cases put theirs in.
+	take atomic.Pointer[func([]byte)]
+}
+
+// port is embedded under a name of its own because Port has a method Run.
+type port = Port
+
+// segments are one for each path MTU that the interface MTUs give.
+var segments = []*segment{
+	{device: "rxe1", netdev: "eth1", mtu: 1024},
+	{device: "rxe2", netdev: "eth2", mtu: 4096},
+}
+
+var netdevMTU = map[roce.MTU]int{1024: 1500, 4096: 4200}
+
+// attach has a case take the frames of a segment until it ends.
+func (s *segment) attach(t *testing.T, take func([]byte)) {
+	t.Helper()
+	if !s.take.CompareAndSwap(nil, &take) {
+		t.Fatalf("%s is in use", s.netdev)
+	}
+	t.Cleanup(func() { s.take.Store(nil) })
+}
+
+func (s *segment) dispatch(frame []byte) {
+	if f := s.take.Load(); f != nil {
+		(*f)(frame)
+	}
+}
+
+// onEach runs a case on every segment.
+func onEach(t *testing.T, run func(*testing.T, *segment)) {
+	for _, s := range segments {
+		t.Run(fmt.Sprintf("MTU=%d", s.mtu), func(t *testing.T) { run(t, s) })
+	}
+}
+
+// results are what is told of the cases at the end.
+var results struct {
+	sync.Mutex
+	lines []string
+	notes []string
+}
+
+// report tells of a case when it ends. Every leaf calls it.
+func report(t *testing.T) {
+	t.Helper()
+	began := time.Now()
+	t.Cleanup(func() {
+		verdict := "passed"
+		switch {
+		case t.Failed():
+			verdict = "FAILED"
+		case t.Skipped():
+			verdict = "NOT RUN"
+		}
+		results.Lock()
+		defer results.Unlock()
+		results.lines = append(results.lines, fmt.Sprintf("%-8s%6.1fs  %s", verdict, time.Since(began).Seconds(), strings.TrimPrefix(t.Name(), "Test")))
+		if t.Failed() {
+			t.Logf("the guest's console ends:\n%s", guest.ConsoleTail())
+		}
+	})
+}
+
+// note keeps a figure for the end.
+func note(format string, args ...any) {
+	results.Lock()
+	defer results.Unlock()
+	results.notes = append(results.notes, fmt.Sprintf(format, args...))
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code, err := runLab(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "lab:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func progress(format string, args ...any) { fmt.Printf("lab: "+format+"\n", args...) }
+
+func runLab(m *testing.M) (int, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), labTime)
+	defer cancel()
+	kernel, err := OpenKernel(filepath.Join(*cache, "kernel"))
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	progress("building the image for Linux %s", kernel.Release)
+	image, err := buildImage(ctx, kernel)
+	if err != nil {
+		return 0, fmt.Errorf("build the image: %w", err)
+	}
+	info, err := os.Stat(image)
+	if err != nil {
+		return 0, err
+	}
+	progress("%.1f MB built in %v; booting", float64(info.Size())/1e6, time.Since(began).Round(time.Millisecond))
+	cfg := Config{Kernel: kernel, Image: image, Console: io.Discard}
+	if *verbose {
+		cfg.Console = os.Stdout
+	}
+	for i, s := range segments {
+		s.guestMAC = roce.MAC{2, 0, 0, 0x44, byte(i + 1), 2}
+		s.MAC = roce.MAC{2, 0, 0, 0x44, byte(i + 1), 1}
+		s.guestIP = netip.AddrFrom4([4]byte{10, 44, byte(i + 1), 2})
+		s.Address = netip.AddrFrom4([4]byte{10, 44, byte(i + 1), 1})
+		cfg.Cables = append(cfg.Cables, Cable{MAC: s.guestMAC, MTU: netdevMTU[s.mtu]})
+	}
+	guest, err = Start(ctx, cfg)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = guest.Close() }()
+	progress("guest is up after %v", guest.Booted.Round(time.Millisecond))
+	for i, s := range segments {
+		s.Wire = guest.Wires[i]
+		go func() {
+			if err := s.Run(s.dispatch); err != nil {
+				progress("%s: %v", s.netdev, err)
+			}
+		}()
+		if err := s.configure(ctx); err != nil {
+			return 0, fmt.Errorf("set up %s: %w", s.netdev, err)
+		}
+	}
+	code := m.Run()
+	progress("the cases on rdma_rxe of Linux %s:", guest.Hello())
+	results.Lock()
+	defer results.Unlock()
+	for _, l := range results.lines {
+		fmt.Println("  " + l)
+	}
+	for _, l := range results.notes {
+		fmt.Println("  " + l)
+	}
+	return code, nil
+}
+
+// configure makes the guest's interface and RDMA device.
+func (s *segment) configure(ctx context.Context) error {
+	for _, c := range []string{
+		fmt.Sprintf("ip link set %s mtu %d up", s.netdev, netdevMTU[s.mtu]),
+		fmt.Sprintf("ip addr add %v/24 dev %s", s.guestIP, s.netdev),
+		fmt.Sprintf("rdma link add %s type rxe netdev %s", s.device, s.netdev),
+	} {
+		if _, err := guest.Run(ctx, remote.Command{Args: strings.Fields(c)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tools are the programs of others that run in the guest.
+var tools = []string{"ip", "rdma", "ibv_devinfo", "ibv_rc_pingpong", "ib_send_bw", "ib_write_bw", "ib_read_bw"}
+
+func buildImage(ctx context.Context, k *Kernel) (string, error) {
+	bin, err := filepath.Abs(filepath.Join(*cache, "bin"))
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return "", err
+	}
+	for name, how := range map[string]struct{ cgo, tags string }{
+		"guest-init":    {"0", ""},
+		"guest-receive": {"1", ""},
+		"guest-request": {"1", "ibverbs"},
+	} {
+		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", how.tags, "-o", bin, "rocelink/agent/lab/cmd/"+name)
+		build.Env = append(os.Environ(), "CGO_ENABLED="+how.cgo)
+		if out, err := build.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%v: %w: %s", build, err, out)
+		}
+	}
+	img := &Image{
+		Init:    filepath.Join(bin, "guest-init"),
+		Kernel:  k,
+		Modules: []string{"virtio_pci", "virtio_net", "crc32_generic", "rdma_rxe", "ib_uverbs"},
+		Files:   map[string]string{"/etc/libibverbs.d/rxe.driver": "/etc/libibverbs.d/rxe.driver"},
+	}
+	for _, p := range tools {
+		at, err := exec.LookPath(p)
+		if err != nil {
+			return "", err
+		}
+		img.Programs = append(img.Programs, at)
+	}
+	for _, p := range []string{"guest-receive", "guest-request"} {
+		img.Files["/bin/"+p] = filepath.Join(bin, p)
+	}
+	img.Libraries, err = filepath.Glob("/usr/lib/*/libibverbs/librxe-*.so")
+	if err != nil || len(img.Libraries) == 0 {
+		return "", fmt.Errorf("libibverbs has no provider for rxe: install the package ibverbs-providers")
+	}
+	out := filepath.Join(*cache, "initramfs.gz")
+	return out, img.WriteFile(out)
+}

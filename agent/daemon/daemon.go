@@ -54,7 +54,7 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, agent.Close()) }()
-	c.Log.Info("ready", "name", c.Name, "device", dev.Name(), "nats", nc.Opts.Name, "streams", len(c.Streams))
+	c.Log.Info("ready", "name", c.Name, "device", dev.Name(), "streams", len(c.Streams))
 
 	streams := make([]*stream.Stream, 0, len(c.Streams))
 	for _, spec := range c.Streams {

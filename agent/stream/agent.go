@@ -149,6 +149,13 @@ func (a *Agent) deviceEvents() {
 	}
 }
 
+// count is how many streams share the device.
+func (a *Agent) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return max(len(a.streams), 1)
+}
+
 // change asks for a status soon.
 func (a *Agent) change() {
 	select {

@@ -42,6 +42,9 @@ const (
 	// rnrTimer is 0.64 ms (IBTA vol. 1, table 45).
 	rnrTimer = 12
 	maxReads = 16
+	// minWindow is the fewest unacknowledged packets that still keep a path
+	// busy.
+	minWindow = 4
 )
 
 func access(v rocelink.Verb) verbs.Access {
@@ -152,6 +155,11 @@ func (s *Stream) open() (_ *session, err error) {
 		config.CRC = spec.CRC
 	}
 
+	window := spec.Window
+	if window == 0 && port.InFlight > 0 {
+		// The board's own choice may be more than the device can hold.
+		window = max(port.InFlight/int(mtu)/s.agent.count(), minWindow)
+	}
 	psn := randomPSN()
 	request := rocelink.OpenRequest{
 		Version: rocelink.Version, Host: s.agent.host, Stream: spec.Name, Verb: spec.Verb,
@@ -161,7 +169,7 @@ func (s *Stream) open() (_ *session, err error) {
 			Stride: uint32(spec.stride()), FrameBytes: uint32(spec.FrameBytes.Bytes), Credit: credit,
 		},
 		Source:      rocelink.Source{Kind: spec.Source, CRC: spec.CRC, RateKbps: spec.Rate.kbps(), Burst: uint32(spec.Burst), Count: rocelink.Count(spec.Count)},
-		LeaseMillis: int(spec.Lease.Milliseconds()), Timeout: spec.Timeout, RetryCount: spec.RetryCount, RNRRetry: spec.RNRRetry, Window: spec.Window,
+		LeaseMillis: int(spec.Lease.Milliseconds()), Timeout: spec.Timeout, RetryCount: spec.RetryCount, RNRRetry: spec.RNRRetry, Window: window,
 	}
 	if err := Request(ctx, s.agent.nc, spec.Board, rocelink.EndpointOpen, request, &n.reply); err != nil {
 		return nil, err

@@ -338,6 +338,32 @@ func TestHalfDoneSetUpIsUndone(t *testing.T) {
 	}
 }
 
+// A device that can only hold so much asks the boards to keep to it, together.
+func TestWindowFitsTheDevice(t *testing.T) {
+	b := newBench(t)
+	defer b.close(t)
+	port, err := b.device.Port()
+	if err != nil {
+		t.Fatal(err)
+	}
+	port.InFlight = 212992
+	b.provider.Devices()[0].SetPort(port)
+	for i, spec := range []Spec{{Name: "a", MTU: 4096}, {Name: "b", MTU: 1024}, {Name: "c", Window: 99}, {Name: "d", MTU: 4096}} {
+		spec.Board, spec.Slots, spec.Sink = "demo", 4, SinkDiscard
+		ctx, cancel := context.WithCancel(context.Background())
+		s, err := b.agent.Open(ctx, spec, discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Ended in reverse: the provider checks the order of closing.
+		defer func() { cancel(); result(t, s) }()
+		await(t, b.board)
+		if got, want := b.board.opens[i].Window, []int{52, 104, 99, 13}[i]; got != want {
+			t.Errorf("stream %s asked for a window of %d, want %d", spec.Name, got, want)
+		}
+	}
+}
+
 func TestBadReplyIsRefused(t *testing.T) {
 	for name, change := range map[string]func(*rocelink.OpenReply){
 		"address":  func(r *rocelink.OpenReply) { r.Address = "somewhere" },

@@ -82,6 +82,10 @@ type PortAttributes struct {
 	MAC       [6]byte
 	GIDIndex  int
 	SpeedGbps float64 // 0: not known
+	// InFlight is how many bytes all peers together may have on their way
+	// before the device drops packets; 0: as many as they like. Devices that
+	// are sockets have such a bound, NICs do not.
+	InFlight int
 }
 
 // Access is what a memory region or queue pair permits.

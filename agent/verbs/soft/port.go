@@ -14,7 +14,8 @@ import (
 
 // port looks at the interface that has the device's address.
 func (d *device) port() verbs.PortAttributes {
-	a := verbs.PortAttributes{Address: d.address, MAC: localMAC(d.address)}
+	received, _ := d.link.conn.Buffers()
+	a := verbs.PortAttributes{Address: d.address, MAC: localMAC(d.address), InFlight: received}
 	i := interfaceOf(d.address)
 	if i == nil {
 		return a

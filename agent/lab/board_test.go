@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"context"
 	"net/netip"
 	"sync"
 	"testing"
@@ -281,6 +282,48 @@ func (b *board) count(bus regs.Bus, r regs.Reg64) uint64 {
 		b.t.Fatal(err)
 	}
 	return v
+}
+
+// counters are the latched counters of the queue pair that are not 0.
+func (b *board) counters() counters {
+	b.t.Helper()
+	c := counters{}
+	for name, r := range map[string]regs.Reg64{
+		"messages acked": regs.CoreStatMessagesAcked, "packets sent": regs.CoreStatPacketsSent,
+		"packets resent": regs.CoreStatPacketsResent, "timeouts": regs.CoreStatTimeouts,
+		"sequence NAKs": regs.CoreStatSequenceNAKs, "RNR NAKs": regs.CoreStatRNRNAKs, "fatal NAKs": regs.CoreStatFatalNAKs,
+		"stale ACKs": regs.CoreStatStaleAcks, "READ gaps": regs.CoreStatReadGaps,
+	} {
+		if n := b.count(b.core, r); n > 0 {
+			c[name] = n
+		}
+	}
+	return c
+}
+
+// settled returns what the guest's device has counted since earlier, once all
+// frames that were sent either way have arrived. That no frame is missing or
+// comes from nowhere is what it proves.
+func (b *board) settled(ctx context.Context, t *testing.T, earlier counters) counters {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.NewTimer(5 * time.Second)
+	defer limit.Stop()
+	for {
+		rxe := b.segment.hardware(ctx, t).since(earlier)
+		out, in := b.faults()
+		if rxe["rcvd_pkts"] == out.Passed && rxe["sent_pkts"] == in.Passed+in.Dropped {
+			return rxe
+		}
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			t.Errorf("frames: %d went to rxe and it got %d; it sent %d and %d came",
+				out.Passed, rxe["rcvd_pkts"], rxe["sent_pkts"], in.Passed+in.Dropped)
+			return rxe
+		}
+	}
 }
 
 // finished waits until the stream has delivered everything, or has failed.

@@ -210,7 +210,7 @@ func buildImage(ctx context.Context, k *Kernel) (string, error) {
 	}
 	for name, how := range map[string]struct{ cgo, tags string }{
 		"guest-init":    {"0", ""},
-		"guest-receive": {"1", ""},
+		"guest-receive": {"1", "ibverbs"},
 		"guest-request": {"1", "ibverbs"},
 	} {
 		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", how.tags, "-o", bin, "rocelink/agent/lab/cmd/"+name)

@@ -202,6 +202,13 @@ func (c counters) since(earlier counters) counters {
 	return d
 }
 
+// add adds to each counter.
+func (c counters) add(more counters) {
+	for name, n := range more {
+		c[name] += n
+	}
+}
+
 func equal[T comparable](t *testing.T, what string, got, want T) {
 	t.Helper()
 	if got != want {

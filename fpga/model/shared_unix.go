@@ -5,6 +5,7 @@ package model
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"unsafe"
 
@@ -30,12 +31,20 @@ type Shared struct {
 
 // OpenShared maps the registers file at path for a fabric and makes it if there
 // is none. The error matches [ErrServed] if another fabric has it.
-func OpenShared(path string) (*Shared, error) {
+func OpenShared(path string) (*Shared, error) { return OpenSharedAt(path, 0) }
+
+// OpenSharedAt is [OpenShared] for registers that begin at offset bytes into the
+// file, a multiple of the page size: the memory of a virtual machine, where the
+// offset is the registers' address.
+func OpenSharedAt(path string, offset int64) (*Shared, error) {
+	if page := int64(os.Getpagesize()); offset < 0 || offset%page != 0 || offset > math.MaxInt64-ApertureBytes {
+		return nil, fmt.Errorf("registers file %s: offset %#x, want a multiple of %#x", path, offset, page)
+	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return nil, fmt.Errorf("registers file: %w", err)
 	}
-	s, err := mapShared(f)
+	s, err := mapShared(f, offset)
 	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("registers file %s: %w", path, err)
@@ -43,7 +52,7 @@ func OpenShared(path string) (*Shared, error) {
 	return s, nil
 }
 
-func mapShared(f *os.File) (*Shared, error) {
+func mapShared(f *os.File, offset int64) (*Shared, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, ErrServed
@@ -55,12 +64,12 @@ func mapShared(f *os.File) (*Shared, error) {
 		return nil, err
 	}
 	// Never shorter: somebody may have it mapped.
-	if info.Size() < ApertureBytes {
-		if err := f.Truncate(ApertureBytes); err != nil {
-			return nil, fmt.Errorf("extend to %d bytes: %w", ApertureBytes, err)
+	if end := offset + ApertureBytes; info.Size() < end {
+		if err := f.Truncate(end); err != nil {
+			return nil, fmt.Errorf("extend to %d bytes: %w", end, err)
 		}
 	}
-	m, err := unix.Mmap(int(f.Fd()), 0, ApertureBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	m, err := unix.Mmap(int(f.Fd()), offset, ApertureBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes: %w", ApertureBytes, err)
 	}

@@ -48,6 +48,7 @@ var errUsage = errors.New("usage")
 // options are the command line.
 type options struct {
 	registers string
+	offset    int64
 	pcap      string
 	sources   []string
 	lossy     bool
@@ -64,6 +65,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		fs.PrintDefaults()
 	}
 	fs.StringVar(&o.registers, "registers", "", "`file` of the registers, made if there is none (required)")
+	fs.Int64Var(&o.offset, "registers-offset", 0, "`bytes` into that file at which the registers begin: their address in the memory of a virtual machine")
 	fs.Func("source", "external source: `[stream=]file`, - for standard input; may be repeated", func(s string) error {
 		o.sources = append(o.sources, s)
 		return nil
@@ -117,7 +119,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, log *slog
 	o.driver.Log = log
 	closing := func(c io.Closer) { err = errors.Join(err, c.Close()) }
 
-	shared, err := model.OpenShared(o.registers)
+	shared, err := model.OpenSharedAt(o.registers, o.offset)
 	if err != nil {
 		return err
 	}

@@ -144,7 +144,7 @@ func (cq *completionQueue) Wait(timeout time.Duration) (bool, error) {
 func (cq *completionQueue) Wake() {
 	cq.wakeMu.Lock()
 	if cq.wakeFD >= 0 {
-		signal(cq.wakeFD)
+		poke(cq.wakeFD)
 	}
 	cq.wakeMu.Unlock()
 }

@@ -177,7 +177,7 @@ func (d *device) Close() error {
 }
 
 func (d *device) close() error {
-	signal(d.stopFD)
+	poke(d.stopFD)
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	select {
@@ -199,5 +199,5 @@ func (d *device) close() error {
 
 var one = [8]byte{1} // in either byte order more than 0
 
-// signal makes an eventfd readable.
-func signal(fd int) { _, _ = unix.Write(fd, one[:]) }
+// poke makes an eventfd readable.
+func poke(fd int) { _, _ = unix.Write(fd, one[:]) }

@@ -225,9 +225,8 @@ int rl_query_port(struct rl_device *d, int port, struct ibv_port_attr *a)
 
 int rl_query_gids(struct rl_device *d, struct ibv_gid_entry *e, int max)
 {
-	errno = 0;
-	ssize_t n = d->lib->query_gid_table(d->context, e, (size_t)max, 0);
-	return n < 0 ? failure((int)n) : (int)n;
+	// This one says a negative errno, never -1 for errno.
+	return (int)d->lib->query_gid_table(d->context, e, (size_t)max, 0);
 }
 
 int rl_next_event(struct rl_device *d, int stop_fd, struct rl_event *out)

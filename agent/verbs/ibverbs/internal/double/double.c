@@ -278,22 +278,24 @@ static int hw_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 		w->qp_num = qpn;
 		w->status = c->syndrome;
 		w->vendor_err = 0;
-		if (__builtin_expect(c->has_id, 0))
-			w->wr_id = c->id;
-		else {
-			w->wr_id = qp->ids[ntohs(c->counter) & (qp->size - 1)];
-			__atomic_store_n(&qp->tail, qp->tail + 1, __ATOMIC_RELEASE);
-		}
+		int receive = !c->has_id;
+		w->wr_id = __builtin_expect(receive, 1) ? qp->ids[ntohs(c->counter) & (qp->size - 1)] : c->id;
 		if (__builtin_expect(c->syndrome, 0)) {
 			// As with real ones, the other fields are what was there.
 			w->vendor_err = ntohl(c->vendor);
 			w->wc_flags = IBV_WC_WITH_IMM;
-			continue;
+		} else {
+			w->opcode = c->opcode;
+			w->byte_len = ntohl(c->byte_count);
+			w->imm_data = c->imm;
+			w->wc_flags = c->flags;
 		}
-		w->opcode = c->opcode;
-		w->byte_len = ntohl(c->byte_count);
-		w->imm_data = c->imm;
-		w->wc_flags = c->flags;
+		if (__builtin_expect(receive, 1)) {
+			// Room in this queue before room in that one, for whoever posts
+			// meanwhile.
+			__atomic_store_n(&cq->doorbell, at, __ATOMIC_RELEASE);
+			__atomic_store_n(&qp->tail, qp->tail + 1, __ATOMIC_RELEASE);
+		}
 	}
 	if (at != cq->consumer) {
 		cq->consumer = at;

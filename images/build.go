@@ -56,7 +56,7 @@ type Output struct {
 
 // Names of files in the folder of results.
 const (
-	InitramfsFile = "initramfs.cpio.gz"
+	InitramfsFile = "initramfs.cpio" // and its compression's suffix
 	CardFile      = "card.img"
 	BootFile      = "BOOT.BIN"
 	ManifestFile  = "manifest.json"
@@ -95,6 +95,12 @@ func Build(ctx context.Context, c Config) (*Result, error) {
 	}
 	if err := os.MkdirAll(b.Out, 0o755); err != nil {
 		return nil, fmt.Errorf("folder of the results: %w", err)
+	}
+	// What this build may not make must not stay from an earlier one.
+	for _, name := range []string{ImageFile(b.board.name) + ".sig", BootFile, ManifestFile} {
+		if err := os.Remove(filepath.Join(b.Out, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("folder of the results: %w", err)
+		}
 	}
 	b.result.Arguments = line
 	tree, err := b.deviceTree(ctx, line)
@@ -151,6 +157,9 @@ func (b *builder) complete(ctx context.Context) (err error) {
 	}
 	if b.MaxInitramfs == 0 {
 		b.MaxInitramfs = Budget
+	}
+	if b.Compression == "" {
+		b.Compression = initramfs.Zstd
 	}
 	if b.Time.IsZero() {
 		if b.Time, err = sourceTime(ctx, b.Source); err != nil {
@@ -270,6 +279,11 @@ func (b *builder) kernel(ctx context.Context) (*kernel.Tree, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, symbol := range []string{b.Compression.Symbol(), "CONFIG_DEVMEM", "CONFIG_DEVTMPFS"} {
+		if has, known := k.Has(symbol); known && !has {
+			return nil, fmt.Errorf("kernel %s is built without %s: %w", k.File, symbol, ErrKernel)
+		}
+	}
 	b.result.Kernel = k.Release
 	b.say("kernel %s (%s)", k.Release, k.File)
 	return k, nil
@@ -345,11 +359,11 @@ func (b *builder) initramfs(ctx context.Context, k *kernel.Tree) ([]byte, error)
 		}
 	}
 	b.say("initramfs with %d modules", len(modules))
-	packed, err := a.Packed(b.Time, b.MaxInitramfs)
+	packed, err := a.Packed(b.Compression, b.Time, b.MaxInitramfs)
 	if err != nil {
 		return nil, err
 	}
-	return packed, b.write(InitramfsFile, packed)
+	return packed, b.write(InitramfsFile+b.Compression.Suffix(), packed)
 }
 
 // image makes the FIT image.

@@ -14,6 +14,7 @@ import (
 
 	"rocelink/boards"
 	"rocelink/images/bootbin"
+	"rocelink/images/initramfs"
 )
 
 // Errors of Build.
@@ -23,6 +24,8 @@ var (
 	// ErrLayout means that parts of an image overlap in memory or lie where there
 	// is none.
 	ErrLayout = errors.New("load addresses do not fit")
+	// ErrKernel means that a kernel was built without something it needs here.
+	ErrKernel = errors.New("the kernel lacks something")
 )
 
 // Budget is how large a packed initramfs may be without the rescue shell.
@@ -64,6 +67,9 @@ type Config struct {
 
 	// MaxInitramfs is the budget of the packed initramfs; default Budget.
 	MaxInitramfs int64
+
+	// Compression of the initramfs; default zstd.
+	Compression initramfs.Compression
 
 	// Progress is told of each step as it begins; nil is told nothing.
 	Progress func(step string)

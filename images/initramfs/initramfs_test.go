@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/u-root/u-root/pkg/cpio"
 )
 
@@ -27,10 +28,16 @@ func archive(t *testing.T, files ...file) *Archive {
 	return &a
 }
 
-// read unpacks what was written by the library's reader.
-func read(t *testing.T, packed []byte) map[string]cpio.Record {
+// read unpacks what was written, by the library's reader.
+func read(t *testing.T, c Compression, packed []byte) map[string]cpio.Record {
 	t.Helper()
-	z, err := gzip.NewReader(bytes.NewReader(packed))
+	var z io.Reader
+	var err error
+	if c == Gzip {
+		z, err = gzip.NewReader(bytes.NewReader(packed))
+	} else {
+		z, err = zstd.NewReader(bytes.NewReader(packed))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,15 +65,21 @@ func read(t *testing.T, packed []byte) map[string]cpio.Record {
 }
 
 func TestReadBack(t *testing.T) {
+	for _, c := range []Compression{Zstd, Gzip} {
+		t.Run(string(c), func(t *testing.T) { readBack(t, c) })
+	}
+}
+
+func readBack(t *testing.T, c Compression) {
 	a := archive(t, file{"init", "one"}, file{"lib/modules/a.ko", "two"}, file{"etc/empty", ""})
 	if err := a.Link("bin/sh", "../init"); err != nil {
 		t.Fatal(err)
 	}
-	packed, err := a.Packed(when, 0)
+	packed, err := a.Packed(c, when, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := read(t, packed)
+	got := read(t, c, packed)
 	for name, want := range map[string]string{"init": "one", "lib/modules/a.ko": "two", "etc/empty": "", "bin/sh": "../init"} {
 		data, err := io.ReadAll(io.NewSectionReader(got[name], 0, 100))
 		if err != nil || string(data) != want {
@@ -93,16 +106,16 @@ func TestReadBack(t *testing.T) {
 
 func TestReproducible(t *testing.T) {
 	files := []file{{"init", "one"}, {"lib/modules/a.ko", "two"}, {"lib-b", "three"}, {"etc/x/y", "four"}}
-	one, err := archive(t, files...).Packed(when, 0)
+	one, err := archive(t, files...).Packed(Zstd, when, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	files[0], files[3] = files[3], files[0]
-	two, err := archive(t, files...).Packed(when, 0)
+	two, err := archive(t, files...).Packed(Zstd, when, 0)
 	if err != nil || !bytes.Equal(one, two) {
 		t.Errorf("another order gives another archive, %v", err)
 	}
-	three, err := archive(t, files...).Packed(when.Add(time.Second), 0)
+	three, err := archive(t, files...).Packed(Zstd, when.Add(time.Second), 0)
 	if err != nil || bytes.Equal(one, three) {
 		t.Errorf("the time is not in the archive, %v", err)
 	}
@@ -135,7 +148,7 @@ func TestRefused(t *testing.T) {
 		a := archive(t, file{"init", strings.Repeat("init and", 1125)})
 		err := c.add(a)
 		if err == nil {
-			_, err = a.Packed(when, map[bool]int64{true: 20}[c.is == ErrTooLarge])
+			_, err = a.Packed(Zstd, when, map[bool]int64{true: 20}[c.is == ErrTooLarge])
 		}
 		if err == nil || !strings.Contains(err.Error(), c.text) || c.is != nil && !errors.Is(err, c.is) {
 			t.Errorf("%s: %v, want one with %q", c.name, err, c.text)
@@ -145,10 +158,10 @@ func TestRefused(t *testing.T) {
 	if err := a.File("init", nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Packed(when, 0); err == nil || !strings.Contains(err.Error(), "init") {
+	if _, err := a.Packed(Zstd, when, 0); err == nil || !strings.Contains(err.Error(), "init") {
 		t.Errorf("an init that is no program: %v", err)
 	}
-	if _, err := archive(t, file{"bin/x", ""}).Packed(when, 0); !errors.Is(err, ErrLink) {
+	if _, err := archive(t, file{"bin/x", ""}).Packed(Zstd, when, 0); !errors.Is(err, ErrLink) {
 		t.Errorf("no init: %v", err)
 	}
 }

@@ -38,6 +38,7 @@ type Tree struct {
 	// what the file does not hold.
 	Span uint64
 
+	config  map[string]string // by symbol; nil: not known
 	modules map[string]string // file by name
 	builtin map[string]bool
 }
@@ -75,6 +76,18 @@ func (t *Tree) find(dir string) error {
 		return fmt.Errorf("kernel: folder %s has %d of boot/vmlinuz-*, boot/Image* and Image, want one: %w", dir, len(images), ErrNoKernel)
 	}
 	t.File = images[0]
+	if configs, err := filepath.Glob(filepath.Join(dir, "boot/config-*")); err == nil && len(configs) == 1 {
+		text, err := readFile(configs[0], 4<<20)
+		if err != nil {
+			return fmt.Errorf("kernel: %w", err)
+		}
+		t.config = map[string]string{}
+		for line := range strings.Lines(string(text)) {
+			if k, v, ok := strings.Cut(strings.TrimSpace(line), "="); ok && strings.HasPrefix(k, "CONFIG_") {
+				t.config[k] = v
+			}
+		}
+	}
 	for _, place := range []string{"lib/modules", "usr/lib/modules"} {
 		releases, err := os.ReadDir(filepath.Join(dir, place))
 		if errors.Is(err, os.ErrNotExist) {
@@ -165,6 +178,12 @@ func readFile(name string, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: more than %d bytes", name, limit)
 	}
 	return data, nil
+}
+
+// Has says whether the kernel was built with a symbol of its configuration, and
+// whether that is known.
+func (t *Tree) Has(symbol string) (has, known bool) {
+	return t.config[symbol] == "y", t.config != nil
 }
 
 // moduleName is a module's name in the kernel: hyphens are underscores.

@@ -53,7 +53,7 @@ func repair(f *os.File) error {
 			return err
 		}
 		if string(e[:11]) != "..         " {
-			return fmt.Errorf("folder at cluster %d: second entry %q, want ..", c, e[:11])
+			return fmt.Errorf("folder at cluster %d: second entry %q is not the folder above", c, e[:11])
 		}
 		binary.LittleEndian.PutUint16(e[entryHigh:], 0)
 		binary.LittleEndian.PutUint16(e[entryLow:], 0)

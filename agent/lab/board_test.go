@@ -24,6 +24,9 @@ type board struct {
 	core, stream regs.Bus
 	began        time.Time
 	wake         chan struct{}
+	// idle is the longest time between two looks: an external source does
+	// not wake who has no driver.
+	idle time.Duration
 
 	mu      sync.Mutex // of the faults
 	out, in *model.Faults
@@ -38,8 +41,11 @@ const (
 // newBoard starts a fabric whose frames a bad network treats as faults says.
 func newBoard(t *testing.T, s *segment, faults model.FaultConfig, source *model.Source) *board {
 	t.Helper()
-	b := &board{t: t, segment: s, began: time.Now(), wake: make(chan struct{}, 1),
+	b := &board{t: t, segment: s, began: time.Now(), wake: make(chan struct{}, 1), idle: time.Second,
 		out: model.NewFaults(faults, 1), in: model.NewFaults(faults, 2)}
+	if source != nil {
+		b.idle = time.Millisecond
+	}
 	f, err := model.New(model.Config{Port: b, QueuePairs: 1, Sources: []*model.Source{source},
 		// An emulated guest answers in milliseconds.
 		CreditInterval: time.Millisecond})
@@ -94,7 +100,7 @@ func (b *board) run(stop <-chan struct{}) {
 		for _, d := range out {
 			b.send(d.Payload)
 		}
-		timer.Reset(min(next-b.now(), time.Second))
+		timer.Reset(min(next-b.now(), b.idle))
 	}
 }
 

@@ -186,7 +186,9 @@ func runLab(m *testing.M) (int, error) {
 // configure makes the guest's interface and RDMA device.
 func (s *segment) configure(ctx context.Context) error {
 	for _, c := range []string{
-		fmt.Sprintf("ip link set %s mtu %d up", s.netdev, netdevMTU[s.mtu]),
+		// The queue has room for all READ responses that can be asked for.
+		fmt.Sprintf("ip link set %s mtu %d txqueuelen 20000", s.netdev, netdevMTU[s.mtu]),
+		fmt.Sprintf("ip link set %s up", s.netdev),
 		fmt.Sprintf("ip addr add %v/24 dev %s", s.guestIP, s.netdev),
 		fmt.Sprintf("rdma link add %s type rxe netdev %s", s.device, s.netdev),
 	} {

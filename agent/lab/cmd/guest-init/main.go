@@ -53,6 +53,11 @@ func run() error {
 	if err := loadModules(); err != nil {
 		return err
 	}
+	// The default drops what has waited for long. What rxe sends shall arrive,
+	// so that counts can be compared.
+	if err := os.WriteFile("/proc/sys/net/core/default_qdisc", []byte("pfifo_fast"), 0); err != nil {
+		return err
+	}
 	_ = os.Setenv("PATH", "/bin:/sbin:/usr/bin:/usr/sbin")
 	_ = os.Setenv("HOME", "/tmp")
 	for _, c := range []string{

@@ -71,7 +71,7 @@ var mayImport = map[string][]string{
 	"agent":    {".", "fpga/roce", "fpga/pattern"},
 	"images":   {"boards"},
 	// rocectl is wiring and may use the pure tables of either side.
-	"agent/cmd/rocectl": {".", "agent", "fpga/roce", "fpga/regs", "boards"},
+	"agent/cmd/rocectl": {".", "agent", "fpga/roce", "fpga/regs", "boards", "bsp/bitstream", "firmware/optics/sff"},
 }
 
 func TestImportsFollowTheLayout(t *testing.T) {

@@ -269,7 +269,9 @@ func linkIs(name string) func(*evidence) *match {
 		if d, known := e.linkFor(); known {
 			text += " " + e.since(d)
 		}
-		text += " (" + brief(l.State) + ")"
+		if l.State != "" {
+			text += ", at step " + brief(l.State)
+		}
 		if l.Problem != "" {
 			text += ": " + brief(l.Problem)
 		}
@@ -337,7 +339,7 @@ func queuePairError(cause string) func(*evidence) *match {
 func noReceive(e *evidence) *match {
 	if _, of, is := e.failed("RNRRetryExceeded"); is {
 		text := "no receive posted: the host answered receiver not ready until the board gave up"
-		if of != nil {
+		if of != nil && of.RNRNAKs > 0 {
 			text += fmt.Sprintf(", after %d such NAKs", of.RNRNAKs)
 		}
 		return &match{stage: Completions, text: text + e.holds()}

@@ -15,9 +15,6 @@ const (
 // completes reports whether messages of the verb give completions on the host.
 func completes(v rocelink.Verb) bool { return v != rocelink.VerbWrite && v != rocelink.VerbRead }
 
-// receives reports whether messages of the verb take a posted receive.
-func receives(v rocelink.Verb) bool { return completes(v) }
-
 // stages makes the stages of a path.
 func (e *evidence) stages(broken Name) []Stage {
 	list := make([]Stage, 0, len(Names))

@@ -427,7 +427,10 @@ func pack(data []byte) ([]byte, error) {
 	if _, err := z.Write(data); err != nil {
 		return nil, err
 	}
-	return b.Bytes(), z.Close()
+	if err := z.Close(); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
 }
 
 // boot makes the card and what the boot ROM reads from it.

@@ -117,13 +117,19 @@ func number(b []byte, words int) uint64 {
 func str(b []byte) string { return strings.TrimSuffix(string(b), "\x00") }
 
 // SetArguments sets the kernel's command line.
-func SetArguments(t *dt.FDT, line string) {
+func SetArguments(t *dt.FDT, line string) { chosen(t).Update(dt.PropertyString("bootargs", line)) }
+
+// SetSeed gives the kernel randomness to begin with; it erases it in the tree.
+func SetSeed(t *dt.FDT, seed []byte) { chosen(t).Update(dt.Property{Name: "rng-seed", Value: seed}) }
+
+// chosen is the node for what the boot loader chooses (3.6).
+func chosen(t *dt.FDT) *dt.Node {
 	n, ok := t.RootNode.LookupChildByName("chosen")
 	if !ok {
 		n = dt.NewNode("chosen")
 		t.RootNode.Children = append(t.RootNode.Children, n)
 	}
-	n.Update(dt.PropertyString("bootargs", line))
+	return n
 }
 
 // Arguments returns the kernel's command line.

@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -56,7 +57,7 @@ func Start(ctx context.Context, c Config) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	tree, err := arguments(m.DeviceTree.Data, c.Arguments)
+	tree, err := chosen(m.DeviceTree.Data, c.Arguments)
 	if err != nil {
 		return nil, err
 	}
@@ -86,8 +87,8 @@ func Start(ctx context.Context, c Config) (*Machine, error) {
 	return r, nil
 }
 
-// arguments adds to the kernel's command line in a device tree.
-func arguments(data []byte, words []string) ([]byte, error) {
+// chosen adds to the kernel's command line in a device tree, as boot loaders do.
+func chosen(data []byte, words []string) ([]byte, error) {
 	for _, w := range words {
 		if err := boards.CheckArgument(w); err != nil {
 			return nil, fmt.Errorf("kernel command line: %w", err)
@@ -98,6 +99,11 @@ func arguments(data []byte, words []string) ([]byte, error) {
 		return nil, fmt.Errorf("device tree: %w", err)
 	}
 	devicetree.SetArguments(t, strings.Join(append([]string{devicetree.Arguments(t)}, words...), " "))
+	// The machine has no source of randomness: without a seed the first program
+	// that wants a random number waits for seconds.
+	seed := make([]byte, 64)
+	rand.Read(seed)
+	devicetree.SetSeed(t, seed)
 	return devicetree.Bytes(t)
 }
 

@@ -25,12 +25,13 @@ type Journal struct {
 	console io.Writer
 	lines   chan any // string, io.Writer or chan struct{}
 	lost    atomic.Uint64
+	quit    chan struct{}
 	done    chan struct{}
 }
 
 // NewJournal returns a journal that writes to the console.
 func NewJournal(console io.Writer) *Journal {
-	j := &Journal{console: console, lines: make(chan any, journalLines), done: make(chan struct{})}
+	j := &Journal{console: console, lines: make(chan any, journalLines), quit: make(chan struct{}), done: make(chan struct{})}
 	go j.run()
 	return j
 }
@@ -45,7 +46,7 @@ func (j *Journal) run() {
 			_, _ = io.WriteString(kernel, line)
 		}
 	}
-	for item := range j.lines {
+	take := func(item any) {
 		if n := j.lost.Swap(0); n > 0 {
 			put(fmt.Sprintf("init: %d lines lost: the console is too slow", n))
 		}
@@ -56,6 +57,20 @@ func (j *Journal) run() {
 			kernel = x
 		case chan struct{}:
 			close(x)
+		}
+	}
+	for {
+		select {
+		case item := <-j.lines:
+			take(item)
+			continue
+		default:
+		}
+		select {
+		case item := <-j.lines:
+			take(item)
+		case <-j.quit: // and nothing was left
+			return
 		}
 	}
 }
@@ -88,9 +103,9 @@ func (j *Journal) flush(bound time.Duration) {
 	}
 }
 
-// Close writes what is left. Nothing may be written after it.
+// Close writes what is left. What is written after it is lost.
 func (j *Journal) Close() {
-	close(j.lines)
+	close(j.quit)
 	<-j.done
 }
 

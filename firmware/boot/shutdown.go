@@ -129,6 +129,9 @@ func (i *Init) rescue(p any) (how How) {
 		}
 	}()
 	i.log.Error("fault of this program", "panic", fmt.Sprint(p))
+	if i.listener != nil {
+		_ = i.listener.Close()
+	}
 	i.journal.flush(flushTime)
 	i.senderOff()
 	i.reset(Reboot)

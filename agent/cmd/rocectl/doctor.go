@@ -38,6 +38,7 @@ func doctorCommand() *cobra.Command {
 			if asJSON {
 				e := json.NewEncoder(cmd.OutOrStdout())
 				e.SetIndent("", "  ")
+				e.SetEscapeHTML(false)
 				err = e.Encode(r)
 			} else {
 				err = r.Text(cmd.OutOrStdout(), colourful(os.Stdout))

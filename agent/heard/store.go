@@ -182,20 +182,20 @@ func (s *Store) decoded(data []byte, record any, owner func() (string, []string)
 		}
 		return Malformed, err
 	}
-	own, names := owner()
-	for _, n := range names {
+	own, parts := owner()
+	for _, n := range parts {
 		if err := rocelink.CheckName("record's", n); err != nil {
 			return Name, err
 		}
 	}
 	if own != subject {
-		return Subject, fmt.Errorf("the record is %.80q's own", names[0])
+		return Subject, fmt.Errorf("the record is %.80q's own", parts[0])
 	}
 	return keep()
 }
 
 func (s *Store) board(r rocelink.BoardStatus) (Reason, error) {
-	r.Streams = limit(r.Streams, s.cfg.MaxStreams)
+	r.Streams = named(r.Streams, s.cfg.MaxStreams, func(st rocelink.StreamStatus) []string { return []string{st.Host, st.Stream} })
 	r.Fabric.Counters, r.Link.Counters = fewer(r.Fabric.Counters), fewer(r.Link.Counters)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +215,7 @@ func (s *Store) board(r rocelink.BoardStatus) (Reason, error) {
 }
 
 func (s *Store) host(r rocelink.HostStatus) (Reason, error) {
-	r.Streams = limit(r.Streams, s.cfg.MaxStreams)
+	r.Streams = named(r.Streams, s.cfg.MaxStreams, func(st rocelink.HostStream) []string { return []string{st.Board, st.Stream} })
 	r.Device.Counters = fewer(r.Device.Counters)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -389,7 +389,11 @@ func (s *Store) View() View {
 	return v
 }
 
-func limit[T any](list []T, most int) []T {
+// named keeps the first streams of a record whose names can be names.
+func named[T any](list []T, most int, names func(T) []string) []T {
+	list = slices.DeleteFunc(list, func(s T) bool {
+		return slices.ContainsFunc(names(s), func(n string) bool { return rocelink.CheckName("stream's", n) != nil })
+	})
 	if len(list) <= most {
 		return list
 	}

@@ -164,7 +164,10 @@ func TestNamesAreBounded(t *testing.T) {
 	s := New(Config{Now: c.now, MaxBoards: 10, MaxHosts: 10, MaxStreams: 2, MaxEvents: 5})
 	for i := range 100 {
 		b := board(fmt.Sprintf("b%d", i), 1, 1)
-		b.Streams = make([]rocelink.StreamStatus, 50)
+		b.Streams = []rocelink.StreamStatus{{Host: "h"}, {Stream: "s"}, {Host: "h", Stream: "a\nb"}}
+		for k := range 50 {
+			b.Streams = append(b.Streams, rocelink.StreamStatus{Host: "h", Stream: fmt.Sprint(k)})
+		}
 		b.Fabric.Counters = map[string]rocelink.Count{}
 		for k := range 3 * maxCounters {
 			b.Fabric.Counters[fmt.Sprint(k)] = 1
@@ -182,7 +185,7 @@ func TestNamesAreBounded(t *testing.T) {
 	if len(v.Boards) != 10 || len(v.Hosts) != 10 || len(v.Windows) != 20 || len(v.Events) != 5 || v.Refused[Full] != 90+90+80 {
 		t.Errorf("%d boards, %d hosts, %d windows, %d events, refused %v", len(v.Boards), len(v.Hosts), len(v.Windows), len(v.Events), v.Refused)
 	}
-	if b := v.Boards[0].Last(); len(b.Streams) != 2 || len(b.Fabric.Counters) != maxCounters {
+	if b := v.Boards[0].Last(); len(b.Streams) != 2 || b.Streams[0].Stream != "0" || len(b.Fabric.Counters) != maxCounters {
 		t.Errorf("%d streams, %d counters", len(b.Streams), len(b.Fabric.Counters))
 	}
 	if e := v.Events[4]; len(e.Text) != maxText || e.From != "h99" || e.Number != 100 {

@@ -96,7 +96,7 @@ func TestWhereWatches(t *testing.T) {
 	url := traffic(t, func(b *rocelink.BoardStatus, _ *rocelink.HostStatus) {
 		select {
 		case <-broken:
-			b.Link = rocelink.Link{State: "align", Problem: "no \x1b[31m light"}
+			b.Link = rocelink.Link{State: "align", Problem: "no light \x1b[31m"}
 		default:
 		}
 	})
@@ -121,6 +121,9 @@ func TestWhereWatches(t *testing.T) {
 	c.SetArgs([]string{"where", "--watch", "--nats", url})
 	if err := c.ExecuteContext(ctx); err == nil || err.(exitError).code != exitUnhealthy {
 		t.Errorf("%v", err)
+	}
+	if ctx.Err() == context.DeadlineExceeded {
+		t.Error("the fault was not shown in time")
 	}
 	if text := out.String(); strings.Contains(text, "\x1b") || !strings.Contains(text, "link DOWN") || !strings.Contains(text, "[since ") {
 		t.Error(text)

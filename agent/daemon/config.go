@@ -16,7 +16,8 @@ import (
 type Config struct {
 	// Name on NATS. Default: the host name.
 	Name string `yaml:"name"`
-	// Device is provider:name, such as soft:127.0.0.1. Default: soft on loopback.
+	// Device is an RDMA device (mlx5_0), an address of one, or auto; or
+	// soft:ADDRESS. Default: auto, or soft on loopback where there is none.
 	Device string `yaml:"device"`
 	NATS   NATS   `yaml:"nats"`
 	// Streams to open and keep.

@@ -9,20 +9,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"rocelink"
 	"rocelink/agent/broker"
+	"rocelink/agent/notify"
 	"rocelink/agent/stream"
-	"rocelink/agent/verbs"
-	"rocelink/agent/verbs/soft"
 )
 
 // ErrLost: a stream lost something, or could not run; the summary says what.
 var ErrLost = errors.New("not every frame arrived once, in order, and right")
-
-// providers are the ways to a device, by the name before the colon.
-var providers = map[string]verbs.Provider{"soft": soft.New()}
 
 // Run runs an agent until ctx is cancelled or, with Once, until every stream
 // has ended. It then stops the streams' sources and takes what is under way.
@@ -30,7 +25,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	if c, err = c.complete(); err != nil {
 		return err
 	}
-	dev, err := openDevice(c.Device)
+	dev, err := openDevice(c.Device, c.Log)
 	if err != nil {
 		return err
 	}
@@ -49,12 +44,20 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	defer nc.Close()
-	agent, err := stream.New(stream.Config{Host: c.Name, NATS: nc, Device: dev, Log: c.Log})
+	var service notify.Service
+	told := func(err error) {
+		if err != nil {
+			c.Log.Warn("service manager", "err", err)
+		}
+	}
+	agent, err := stream.New(stream.Config{Host: c.Name, NATS: nc, Device: dev, Log: c.Log, Beat: func() { told(service.Beat()) }})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, agent.Close()) }()
 	c.Log.Info("ready", "name", c.Name, "device", dev.Name(), "streams", len(c.Streams))
+	told(service.Ready(fmt.Sprintf("%d streams on %s", len(c.Streams), dev.Name())))
+	defer func() { told(service.Stopping()) }()
 
 	streams := make([]*stream.Stream, 0, len(c.Streams))
 	for _, spec := range c.Streams {
@@ -66,6 +69,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	}
 	if !c.Once {
 		<-ctx.Done()
+		told(service.Stopping())
 	}
 	results := make([]stream.Result, 0, len(streams))
 	for _, s := range streams {
@@ -82,22 +86,6 @@ func Run(ctx context.Context, c Config) (err error) {
 		}
 	}
 	return nil
-}
-
-func openDevice(name string) (verbs.Device, error) {
-	if name == "" {
-		name = "soft:"
-	}
-	provider, device, found := strings.Cut(name, ":")
-	p := providers[provider]
-	if !found || p == nil {
-		return nil, fmt.Errorf("%w: device %q: write soft:ADDRESS, the software provider on that local address", ErrConfig, name)
-	}
-	dev, err := p.Open(device)
-	if err != nil {
-		return nil, fmt.Errorf("open device %s: %w", name, err)
-	}
-	return dev, nil
 }
 
 // writeSummary writes the results so that the file is there whole or not at all.

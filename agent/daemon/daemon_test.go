@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"rocelink/agent/stream"
+	"rocelink/agent/verbs"
 )
 
 func TestParse(t *testing.T) {
@@ -65,14 +67,35 @@ func TestBadConfigurationIsNamed(t *testing.T) {
 
 func TestRunRefusesBeforeItOpensAnything(t *testing.T) {
 	for _, c := range []Config{
-		{Device: "mlx5_0"},
-		{Device: "cloud:1"},
 		{Once: true},
 		{Name: strings.Repeat("x", 100)},
 	} {
 		if err := Run(context.Background(), c); !errors.Is(err, ErrConfig) {
 			t.Errorf("%+v: %v", c, err)
 		}
+	}
+}
+
+// A device that is not there is an error that offers the software provider;
+// with no device named, that is what is taken.
+func TestDevice(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	for _, name := range []string{"mlx5_none", "auto"} {
+		if dev, err := openDevice(name, log); err == nil {
+			dev.Close() // this machine has one
+		} else if !strings.Contains(err.Error(), "soft:ADDRESS") || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := openDevice("soft:192.0.2.1", log); !errors.Is(err, verbs.ErrNoDevice) || !strings.Contains(err.Error(), "192.0.2.1") {
+		t.Errorf("an address of another machine: %v", err)
+	}
+	dev, err := openDevice("soft:127.46.0.1", log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dev.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -34,6 +34,9 @@ type Config struct {
 	NATS   *nats.Conn
 	Device verbs.Device
 	Log    *slog.Logger // nil: silent
+	// Beat, if not nil, is called each time round of the agent's own loop, at
+	// least once a second: a sign of life for a watchdog.
+	Beat func()
 }
 
 // Agent opens streams on one device and publishes the host's status.
@@ -44,6 +47,7 @@ type Agent struct {
 	nc      *nats.Conn
 	dev     verbs.Device
 	log     *slog.Logger
+	beat    func()
 	boards  *nats.Subscription
 	changed chan struct{}
 	ended   chan struct{}
@@ -67,7 +71,7 @@ func New(c Config) (*Agent, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	a := &Agent{
-		host: c.Host, epoch: rocelink.Count(random64()), started: time.Now(), nc: c.NATS, dev: c.Device, log: c.Log,
+		host: c.Host, epoch: rocelink.Count(random64()), started: time.Now(), nc: c.NATS, dev: c.Device, log: c.Log, beat: c.Beat,
 		changed: make(chan struct{}, 1), ended: make(chan struct{}), streams: map[string]*Stream{},
 	}
 	var err error
@@ -180,6 +184,9 @@ func (a *Agent) publish() {
 		case <-a.changed:
 		}
 		a.publishStatus()
+		if a.beat != nil {
+			a.beat()
+		}
 	}
 }
 

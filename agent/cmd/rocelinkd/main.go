@@ -92,7 +92,7 @@ func command() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&file, "config", "", "configuration `file` (YAML)")
 	f.StringVar(&c.Name, "name", "", "name of this host on NATS (default the host name)")
-	f.StringVar(&c.Device, "device", "", "RDMA device as provider:name (default soft:127.0.0.1)")
+	f.StringVar(&c.Device, "device", "", "RDMA `device`, its address, or auto; soft:ADDRESS receives by software (default: auto, or soft:127.0.0.1 where there is none)")
 	f.StringArrayVar(&specs, "stream", nil, "a stream to open; may be repeated")
 	f.BoolVar(&c.Once, "once", false, "end when every stream's source has ended")
 	f.StringVar(&c.Summary, "summary", "", "`file` for the results at the end, as JSON")

@@ -207,8 +207,12 @@ type link struct {
 	timeout, retries, rnrRetries uint32
 }
 
-// patient suits an emulated guest on a busy machine: 134 ms, RNR for ever.
-var patient = link{window: 64, timeout: 15, retries: 7, rnrRetries: 7}
+// patient suits an emulated guest on a busy machine: more than a second without
+// an answer means that it is lost. quick is for where frames are.
+var (
+	patient = link{window: 64, timeout: 18, retries: 7, rnrRetries: 7}
+	quick   = link{window: 64, timeout: 15, retries: 7, rnrRetries: 7}
+)
 
 // connect programs the queue pair, anew if it was used before.
 func (b *board) connect(qpn roce.QPN, local roce.QPN, mtu roce.MTU, l link) {

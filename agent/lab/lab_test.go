@@ -77,11 +77,11 @@ func onEach(t *testing.T, run func(*testing.T, *segment)) {
 	}
 }
 
-// results are what is told of the cases at the end.
+// results are what is told at the end.
 var results struct {
 	sync.Mutex
-	lines []string
-	notes []string
+	passed, failed, notRun int
+	notes                  []string
 }
 
 // report tells of a case when it ends. Every leaf calls it.
@@ -90,18 +90,20 @@ func report(t *testing.T) {
 	began := time.Now()
 	t.Cleanup(func() {
 		verdict := "passed"
+		results.Lock()
+		defer results.Unlock()
 		switch {
 		case t.Failed():
 			verdict = "FAILED"
+			results.failed++
+			t.Logf("the guest's console ends:\n%s", guest.ConsoleTail())
 		case t.Skipped():
 			verdict = "NOT RUN"
+			results.notRun++
+		default:
+			results.passed++
 		}
-		results.Lock()
-		defer results.Unlock()
-		results.lines = append(results.lines, fmt.Sprintf("%-8s%6.1fs  %s", verdict, time.Since(began).Seconds(), strings.TrimPrefix(t.Name(), "Test")))
-		if t.Failed() {
-			t.Logf("the guest's console ends:\n%s", guest.ConsoleTail())
-		}
+		progress("%-7s %5.1fs  %s", verdict, time.Since(began).Seconds(), strings.TrimPrefix(t.Name(), "Test"))
 	})
 }
 
@@ -171,14 +173,15 @@ func runLab(m *testing.M) (int, error) {
 		}
 	}
 	code := m.Run()
-	progress("the cases on rdma_rxe of Linux %s:", guest.Hello())
 	results.Lock()
 	defer results.Unlock()
-	for _, l := range results.lines {
-		fmt.Println("  " + l)
+	for _, n := range results.notes {
+		progress("%s", n)
 	}
-	for _, l := range results.notes {
-		fmt.Println("  " + l)
+	progress("rdma_rxe of Linux %s: %d cases passed, %d failed, %d not run; boot %v, all %v", guest.Hello(), results.passed, results.failed,
+		results.notRun, guest.Booted.Round(time.Millisecond), time.Since(began).Round(time.Second))
+	if code == 0 && (results.notRun > 0 || results.passed == 0) {
+		code = 1 // what did not run was not shown
 	}
 	return code, nil
 }
@@ -203,6 +206,10 @@ func (s *segment) configure(ctx context.Context) error {
 var tools = []string{"ip", "rdma", "ibv_devinfo", "ibv_rc_pingpong", "ib_send_bw", "ib_write_bw", "ib_read_bw"}
 
 func buildImage(ctx context.Context, k *Kernel) (string, error) {
+	goTool := os.Getenv("GO")
+	if goTool == "" {
+		goTool = "go"
+	}
 	bin, err := filepath.Abs(filepath.Join(*cache, "bin"))
 	if err != nil {
 		return "", err
@@ -215,7 +222,7 @@ func buildImage(ctx context.Context, k *Kernel) (string, error) {
 		"guest-receive": {"1", "ibverbs"},
 		"guest-request": {"1", "ibverbs"},
 	} {
-		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", how.tags, "-o", bin, "rocelink/agent/lab/cmd/"+name)
+		build := exec.CommandContext(ctx, goTool, "build", "-trimpath", "-tags", how.tags, "-o", bin, "rocelink/agent/lab/cmd/"+name)
 		build.Env = append(os.Environ(), "CGO_ENABLED="+how.cgo)
 		if out, err := build.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%v: %w: %s", build, err, out)

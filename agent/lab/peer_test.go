@@ -49,9 +49,9 @@ type program struct {
 }
 
 // start starts a program and stops it when the case ends.
-func start(ctx context.Context, t *testing.T, env []string, args ...string) *program {
+func start(ctx context.Context, t *testing.T, args ...string) *program {
 	t.Helper()
-	p, err := guest.Start(remote.Command{Args: args, Env: env, Limit: caseTime})
+	p, err := guest.Start(remote.Command{Args: args, Limit: caseTime})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"testing"
+	"time"
 
 	"rocelink"
 	"rocelink/agent/lab/remote"
@@ -199,8 +200,8 @@ func TestAgentOnRxeTakesFromPerftest(t *testing.T) {
 	})
 }
 
-// sendToAgent has ib_send_bw send to a session of the agent and returns what it
-// measured, in MB/s.
+// sendToAgent has ib_send_bw send to a session of the agent and returns the
+// rate in MB/s.
 func (s *segment) sendToAgent(ctx context.Context, t *testing.T, agent *program, size uint32, count uint64) float64 {
 	t.Helper()
 	w := bandwidths[0]
@@ -211,7 +212,8 @@ func (s *segment) sendToAgent(ctx context.Context, t *testing.T, agent *program,
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &Perftest{Exchange: Exchange{Conn: accept(), Server: true}}
+	conn := &stopwatch{Conn: accept(), after: w.said()}
+	x := &Perftest{Exchange: Exchange{Conn: conn, Server: true}}
 	theirs, mtu, err := x.Open(Endpoint{QPN: o.QPN, PSN: o.PSN, IP: o.IP}, o.MTU)
 	if err != nil {
 		t.Fatal(err)
@@ -223,24 +225,52 @@ func (s *segment) sendToAgent(ctx context.Context, t *testing.T, agent *program,
 	if err := w.finish(x); err != nil {
 		t.Error(err)
 	}
-	rate := parseRate(t, ended(ctx, t, p))
+	ended(ctx, t, p)
 	end := agent.ask(session.Request{Close: true}).Looked
 	equal(t, "messages", uint64(end.Totals.Messages), count)
 	equal(t, "bytes", uint64(end.Totals.Bytes), count*uint64(size))
 	equal(t, "how the loop ended", end.Ended, "")
-	return rate
+	return conn.rate(t, size, count)
 }
 
 // perftestReceives is how many receives ib_send_bw posts.
 const perftestReceives = 512
 
-func parseRate(t *testing.T, out string) float64 {
-	t.Helper()
-	var rate float64
-	if _, err := fmt.Sscan(out, &rate); err != nil {
-		t.Fatalf("ib_send_bw said %q: %v", out, err)
+// said is how many bytes a client says before it begins.
+func (w bandwidth) said() int {
+	const endpoint = 108
+	return perftestVersionBytes + 4 + 4 + 2 + endpoint*(1+w.before)
+}
+
+// stopwatch is a connection that notes when its other end has said all that it
+// says before it begins, and when it speaks again: perftest's own clock is the
+// time stamp counter, which an emulated machine does not keep well.
+type stopwatch struct {
+	net.Conn
+	after      int
+	heard      int
+	begin, end time.Time
+}
+
+func (c *stopwatch) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	switch was := c.heard; {
+	case n == 0:
+	case was < c.after && was+n >= c.after:
+		c.begin = time.Now()
+	case was >= c.after && c.end.IsZero():
+		c.end = time.Now()
 	}
-	return rate
+	c.heard += n
+	return n, err
+}
+
+func (c *stopwatch) rate(t *testing.T, size uint32, count uint64) float64 {
+	t.Helper()
+	if c.begin.IsZero() || c.end.IsZero() {
+		t.Fatalf("the client said %d bytes only", c.heard)
+	}
+	return float64(uint64(size)*count) / c.end.Sub(c.begin).Seconds() / 1e6
 }
 
 // mustDeliver waits until so many frames were acknowledged.

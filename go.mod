@@ -14,6 +14,7 @@ require (
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
 	golang.org/x/sys v0.50.0
+	periph.io/x/conn/v3 v3.7.3
 )
 
 require (
@@ -59,7 +60,6 @@ require (
 	golang.org/x/tools v0.51.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 	honnef.co/go/tools v0.8.2 // indirect
-	periph.io/x/conn/v3 v3.7.3 // indirect
 )
 
 tool honnef.co/go/tools/cmd/staticcheck

@@ -90,7 +90,7 @@ func (i *Info) problem(format string, args ...any) {
 }
 
 // syncWindow is how far into configuration data the sync word is looked for: it
-// follows a few dozen words of padding and bus width detection (UG570 table 9-15).
+// follows a few dozen words of padding and bus width detection (UG570).
 const syncWindow = 64 << 10
 
 // syncWord begins configuration data (UG570, "Sync Word").
@@ -174,8 +174,8 @@ func peek(b *bufio.Reader, n int) ([]byte, error) {
 	return p, nil
 }
 
-// isBootImage recognises the boot header of Zynq-7000 and ZynqMP (UG1283 table
-// 4: width detection at 0x20, identification "XNLX" at 0x24).
+// isBootImage recognises the boot header of Zynq-7000 and ZynqMP (UG1283:
+// width detection at 0x20, identification "XNLX" at 0x24).
 func isBootImage(b []byte) bool {
 	return len(b) >= 0x28 && bytes.Equal(b[0x20:0x24], syncSwapped) && bytes.Equal(b[0x24:0x28], []byte("XNLX"))
 }

@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// Config is what the packets of configuration data say (UG570 chapter 9).
+// Config is what the packets of configuration data say (UG570, "Configuration Details").
 type Config struct {
 	ByteOrder ByteOrder `json:"byte_order"`
 	// SyncOffset is where the sync word lies in the data.
@@ -30,14 +30,14 @@ type Config struct {
 	mask uint32 // register MASK, which guards CTL0
 }
 
-// Packets (UG570 figure 9-5 and 9-6).
+// Packets (UG570, type 1 and type 2 packet headers).
 const (
 	packetType1 = 1
 	packetType2 = 2
 	opWrite     = 2
 )
 
-// Registers (UG570 table 9-20).
+// Registers (UG570, configuration registers).
 const (
 	regCRC    = 0
 	regFDRI   = 2
@@ -51,8 +51,8 @@ const (
 )
 
 const (
-	cmdDesync  = 13     // UG570 table 9-22
-	ctl0Dec    = 1 << 6 // UG570 table 9-24: AES decryptor
+	cmdDesync  = 13     // UG570, command register codes
+	ctl0Dec    = 1 << 6 // UG570, control register 0: AES decryptor
 	nopWord    = 0x20000000
 	maxPackets = 1 << 24 // bounds the work on a file of small packets
 )

@@ -2,7 +2,7 @@ package sff
 
 import "fmt"
 
-// CMIS 5.2: lower memory (section 8.2) and page 00h (section 8.3), the
+// CMIS 5.2: lower memory and page 00h, the
 // latter counted from byte 128.
 const (
 	cmisRevision  = 1
@@ -21,7 +21,7 @@ const (
 	cmisCheck     = 222 - 128
 )
 
-// cmisCopper are the media interface technologies of copper (table 8-40): 0x0A
+// cmisCopper are the media interface technologies of copper: 0x0A
 // and 0x0B passive, 0x0C to 0x0F active.
 const (
 	cmisPassive   = 0x0A

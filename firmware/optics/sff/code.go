@@ -107,3 +107,16 @@ func extendedCode(c uint8) string {
 	}
 	return fmt.Sprintf("extended code 0x%02X", c)
 }
+
+// Layout is the memory map of an identifier, or "" if it is not known.
+func Layout(id uint8) Management {
+	switch kindOf(id) {
+	case qsfpKind:
+		return SFF8636
+	case sfpKind:
+		return SFF8472
+	case cmisKind:
+		return CMIS
+	}
+	return ""
+}

@@ -2,7 +2,7 @@ package sff
 
 import "fmt"
 
-// The memory map of SFF-8636 rev 2.10a: lower memory (section 6.2).
+// The memory map of SFF-8636 rev 2.10a: lower memory.
 const (
 	qsfpRevision   = 1
 	qsfpStatus     = 2 // 0 data not ready, 2 flat memory
@@ -26,7 +26,7 @@ const (
 	qsfpMaxPower   = 107 // 0.1 W, class 8
 )
 
-// Upper page 00h (section 6.3), counted from byte 128.
+// Upper page 00h, counted from byte 128.
 const (
 	qsfpUpper       = 128
 	qsfpExtID       = 129 - qsfpUpper
@@ -55,7 +55,7 @@ const (
 	qsfpCheckExt    = 223 - qsfpUpper
 )
 
-// Upper page 03h (section 6.6): thresholds, counted from byte 128.
+// Upper page 03h: thresholds, counted from byte 128.
 const (
 	qsfpTempLimits = 128 - qsfpUpper
 	qsfpVccLimits  = 144 - qsfpUpper
@@ -124,7 +124,7 @@ var ethernetCodes = [7]string{
 	"40G active cable (XLPPI)", "40GBASE-LR4", "40GBASE-SR4", "40GBASE-CR4", "10GBASE-SR", "10GBASE-LR", "10GBASE-LRM",
 }
 
-// classWatts is what the power classes 1 to 7 draw at most (table 6-16).
+// classWatts is what the power classes 1 to 7 draw at most (byte 129).
 var classWatts = [...]float64{1: 1.5, 2: 2.0, 3: 2.5, 4: 3.5, 5: 4.0, 6: 4.5, 7: 5.0}
 
 // qsfpLanes is the number of lanes of a QSFP.

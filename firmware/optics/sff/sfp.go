@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// The memory map of SFF-8472 rev 12.4 at A0h (section 4).
+// The memory map of SFF-8472 rev 12.4 at A0h.
 const (
 	sfpConnector   = 2
 	sfpEthernet    = 3
@@ -35,7 +35,7 @@ const (
 	sfpCheckExt    = 95
 )
 
-// At A2h (section 9).
+// At A2h.
 const (
 	diagTempLimits = 0
 	diagVccLimits  = 8
@@ -189,7 +189,7 @@ func (m *Module) sfpMedium(low []byte) {
 	}
 }
 
-// sfpPower decodes the power level (table 8-3). What level 4 draws is stated
+// sfpPower decodes the power level (byte 64). What level 4 draws is stated
 // elsewhere and left open.
 func (m *Module) sfpPower(low []byte) {
 	o := low[sfpOptions0]
@@ -206,8 +206,8 @@ func (m *Module) sfpPower(low []byte) {
 }
 
 // sfpMonitor decodes the memory at A2h. Measured values and thresholds of a
-// module that is calibrated externally are raw and go through the constants
-// (section 9.3).
+// module that is calibrated externally are raw and go through the constants at
+// bytes 56 to 91.
 func (m *Module) sfpMonitor(lane *Lane, d []byte) {
 	m.checksum("A2h 0-94", d[:diagCheck], d[diagCheck])
 	cal := calibration{external: m.Capabilities.ExternalCalibration, d: d}

@@ -10,7 +10,7 @@ func u16(b []byte, at int) uint16 { return binary.BigEndian.Uint16(b[at:]) }
 
 func s16(b []byte, at int) int16 { return int16(u16(b, at)) }
 
-// The scales of SFF-8636 table 6-7 and SFF-8472 section 9.
+// The scales of SFF-8636 and SFF-8472, which agree.
 
 func celsius(raw int16) float64       { return float64(raw) / 256 }
 func volts(raw uint16) float64        { return float64(raw) / 1e4 }

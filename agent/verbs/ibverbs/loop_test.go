@@ -143,8 +143,8 @@ func (n *session) seen(count uint64) {
 	until(n, fmt.Sprintf("%d messages were seen, %+v", count, n.loop.Totals()), func() bool { return uint64(n.loop.Totals().Messages) >= count })
 }
 
-// wait waits until the loop has ended, and returns its error and last window.
-func (n *session) wait() (error, *rocelink.Window) {
+// wait waits until the loop has ended, and returns its last window and error.
+func (n *session) wait() (*rocelink.Window, error) {
 	n.Helper()
 	select {
 	case err := <-n.ended:
@@ -157,7 +157,7 @@ func (n *session) wait() (error, *rocelink.Window) {
 			}
 			return last != nil && last.Last
 		})
-		return err, last
+		return last, err
 	case <-time.After(limit):
 		n.Fatalf("the loop did not end; %+v", n.loop.Totals())
 	}
@@ -169,7 +169,7 @@ func (n *session) stop() {
 	n.Helper()
 	n.loop.Stop()
 	n.must(n.qp.SetError())
-	err, w := n.wait()
+	w, err := n.wait()
 	if err != nil || w.Reason != "stopped" {
 		n.Errorf("Run: %v, reason %q", err, w.Reason)
 	}
@@ -320,7 +320,7 @@ func TestLoopErrors(t *testing.T) {
 					n.seen(before)
 					until(t, "all credits are posted", func() bool { return double.Posted(n.qpn()) == credits(v) })
 					c.provoke(n)
-					err, w := n.wait()
+					w, err := n.wait()
 					wantCause(t, err, c.is, c.says)
 					if w.Reason == "" || "receive loop: "+w.Reason != err.Error() {
 						t.Errorf("reason %q of error %v", w.Reason, err)
@@ -377,7 +377,7 @@ func TestLoopRequesterErrors(t *testing.T) {
 			// As a device does: the error first, then the flushes.
 			n.must(double.Complete(n.qpn(), double.Completion{ID: 1 << 60, Status: int(s), VendorError: 0x81}))
 			n.must(n.qp.SetError())
-			err, w := n.wait()
+			w, err := n.wait()
 			wantCause(t, err, &receive.CompletionError{Status: s}, "vendor error 0x81")
 			if w.Total.Errors != 1 || w.Total.Flushed < loopSlots-1 || double.Posted(n.qpn()) != 0 {
 				t.Errorf("%+v", w.Total)
@@ -414,7 +414,7 @@ func TestLoopOverrun(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	close(release)
-	err, w := n.wait()
+	w, err := n.wait()
 	wantCause(t, err, verbs.ErrOverrun, "deeper")
 	wantCause(t, err, receive.ErrNotDrained, fmt.Sprintf("%d receives still posted", loopSlots))
 	if w.Total.Messages != 1 || w.Total.Errors == 0 || w.Total.Flushed != 0 {

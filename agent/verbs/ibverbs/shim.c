@@ -457,6 +457,25 @@ int rl_wait(struct rl_guard *g, struct rl_cq *cq, int64_t timeout_ns)
 	return rc;
 }
 
+static void copy_completions(struct rl_wc *restrict out, const struct ibv_wc *restrict in, int n)
+{
+	for (int i = 0; i < n; i++) {
+		unsigned status = in[i].status;
+		// After an error no flag is valid.
+		uint8_t flags = status == IBV_WC_SUCCESS ? (uint8_t)in[i].wc_flags : 0;
+		out[i] = (struct rl_wc){
+			.id = in[i].wr_id,
+			.status = status > 255 ? 255 : (uint8_t)status,
+			.opcode = (uint8_t)in[i].opcode,
+			.flags = flags,
+			.byte_len = in[i].byte_len,
+			.imm = ntohl(in[i].imm_data),
+			.qpn = in[i].qp_num,
+			.vendor_error = in[i].vendor_err,
+		};
+	}
+}
+
 int64_t rl_poll(struct rl_guard *g, struct rl_cq *cq, struct rl_wc *out, int n, int looks)
 {
 	int rc = enter(g);
@@ -473,18 +492,7 @@ int64_t rl_poll(struct rl_guard *g, struct rl_cq *cq, struct rl_wc *out, int n, 
 		rc = ibv_poll_cq(cq->cq, n, wcs);
 	} while (!rc && --looks > 0);
 	if (__builtin_expect(rc > 0, 1)) {
-		for (int i = 0; i < rc; i++) {
-			int good = wcs[i].status == IBV_WC_SUCCESS;
-			out[i].id = wcs[i].wr_id;
-			out[i].status = (unsigned)wcs[i].status > 255 ? 255 : (uint8_t)wcs[i].status;
-			out[i].opcode = (uint8_t)wcs[i].opcode;
-			// Nothing else is valid after an error.
-			out[i].flags = good ? (uint8_t)wcs[i].wc_flags : 0;
-			out[i].byte_len = wcs[i].byte_len;
-			out[i].imm = ntohl(wcs[i].imm_data);
-			out[i].qpn = wcs[i].qp_num;
-			out[i].vendor_error = wcs[i].vendor_err;
-		}
+		copy_completions(out, wcs, rc);
 	} else if (rc < 0) {
 		rc = gone ? -ENODEV : overrun ? -EOVERFLOW : failure(rc);
 	} else if (gone) {
@@ -570,24 +578,28 @@ int rl_destroy_qp(struct rl_qp *qp)
 	return 0;
 }
 
+static void copy_receives(struct ibv_recv_wr *restrict wrs, struct ibv_sge *restrict sges, const struct rl_receive *restrict in, int n)
+{
+	for (int i = 0; i < n; i++) {
+		wrs[i].wr_id = in[i].id;
+		// A length of 0 in an sge means 2^31 to some devices.
+		wrs[i].num_sge = in[i].length > 0;
+		sges[i].addr = in[i].address;
+		sges[i].length = in[i].length;
+		sges[i].lkey = in[i].lkey;
+	}
+}
+
 int64_t rl_post(struct rl_guard *g, struct rl_qp *qp, const struct rl_receive *in, int n)
 {
 	int rc = enter(g);
 	if (rc)
 		return (int64_t)EBADF << 32;
 	struct ibv_recv_wr *wrs = qp->wrs;
-	struct ibv_sge *sges = qp->sges;
 	int done = 0;
 	while (done < n) {
 		int k = n - done < qp->chain ? n - done : qp->chain;
-		for (int i = 0; i < k; i++) {
-			wrs[i].wr_id = in[done + i].id;
-			// A length of 0 in an sge means 2^31 to some devices.
-			wrs[i].num_sge = in[done + i].length > 0;
-			sges[i].addr = in[done + i].address;
-			sges[i].length = in[done + i].length;
-			sges[i].lkey = in[done + i].lkey;
-		}
+		copy_receives(wrs, qp->sges, in + done, k);
 		struct ibv_recv_wr *bad = NULL;
 		wrs[k - 1].next = NULL;
 		errno = 0;

@@ -1,0 +1,274 @@
+//go:build qemu && linux
+
+package qemu_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"rocelink"
+	"rocelink/boards"
+	"rocelink/images"
+	"rocelink/images/qemu"
+)
+
+// Limits for machines that are busy with other things.
+const (
+	bootLimit   = 3 * time.Minute
+	streamLimit = 2 * time.Minute
+	frames      = 1000
+)
+
+// console notes when a line came.
+type console struct {
+	mu    sync.Mutex
+	lines bytes.Buffer
+	text  string // of the line that is waited for
+	seen  time.Time
+}
+
+func (c *console) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lines.Write(b)
+	if c.seen.IsZero() && bytes.Contains(c.lines.Bytes(), []byte(c.text)) {
+		c.seen = time.Now()
+	}
+	return len(b), nil
+}
+
+func (c *console) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lines.String()
+}
+
+func (c *console) when() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen
+}
+
+func serve(t *testing.T, port int) *server.Server {
+	t.Helper()
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Start()
+	if !s.ReadyForConnections(20 * time.Second) {
+		t.Fatal("the NATS server does not come up")
+	}
+	return s
+}
+
+// programs builds what runs beside the board.
+func programs(t *testing.T) (fabric, agent string) {
+	t.Helper()
+	dir := t.TempDir()
+	c := exec.Command("go", "build", "-o", dir+"/", "rocelink/fpga/model/cmd/rocelink-fabric", "rocelink/agent/cmd/rocelinkd")
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return filepath.Join(dir, "rocelink-fabric"), filepath.Join(dir, "rocelinkd")
+}
+
+// Each board: its image is built, boots, finds the fabric, brings the link up,
+// reports, and sends a stream that arrives whole.
+func TestBoards(t *testing.T) {
+	if _, err := exec.LookPath(qemu.Program); err != nil {
+		t.Fatalf("%v: install qemu-system-arm", err)
+	}
+	fabric, agent := programs(t)
+	n := 0
+	for _, name := range boards.Names() {
+		b, err := boards.Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.Boot == nil || b.Boot.Emulator == nil {
+			continue
+		}
+		n++
+		address := fmt.Sprintf("127.41.%d.%d", os.Getpid()%250, n)
+		t.Run(name, func(t *testing.T) { testBoard(t, name, b, fabric, agent, address) })
+	}
+	if n < 2 {
+		t.Errorf("%d boards for QEMU, want two", n)
+	}
+}
+
+func testBoard(t *testing.T, name string, b *boards.Board, fabric, agent, address string) {
+	ctx, cancel := context.WithTimeout(context.Background(), bootLimit+2*streamLimit)
+	defer cancel()
+	cache := os.Getenv("ROCELINK_CACHE")
+	if cache == "" {
+		cache = "../../build/cache"
+	}
+	out := t.TempDir()
+	begin := time.Now()
+	r, err := images.Build(ctx, images.Config{Board: name, Out: out, Cache: cache, Source: "../..", Progress: func(s string) { t.Log(s) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("image built in %v", time.Since(begin).Round(time.Millisecond))
+	for _, f := range r.Files {
+		t.Logf("  %s: %d bytes", f.Name, f.Bytes)
+	}
+	image, err := os.ReadFile(filepath.Join(out, images.ImageFile(name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	nc, s := natsPair(t)
+	port := s.Addr().(*net.TCPAddr).Port
+	statuses := make(chan *rocelink.BoardStatus, 256)
+	if _, err := nc.Subscribe(rocelink.BoardStatusSubject(name), func(m *nats.Msg) {
+		var st rocelink.BoardStatus
+		if err := json.Unmarshal(m.Data, &st); err != nil {
+			t.Errorf("status: %v", err)
+			return
+		}
+		select {
+		case statuses <- &st:
+		default:
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+
+	said := &console{text: "Run /init as init process"}
+	c := qemu.Config{
+		Board: b, Image: image, Fabric: []string{fabric}, Console: said, Messages: said,
+		Arguments: []string{
+			fmt.Sprintf("rocelink.nats=nats://%s:%d", qemu.Host, port), "rocelink.address=" + address,
+			"loglevel=7", // shows when the kernel hands over
+		},
+	}
+	run, stop := context.WithCancel(ctx)
+	defer stop()
+	begin = time.Now()
+	m, err := qemu.Start(run, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		stop()
+		if err := m.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("end: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("console:\n%s", said)
+		}
+	}()
+
+	// wait returns the first status that is as wanted.
+	wait := func(what string, limit time.Duration, want func(st *rocelink.BoardStatus) bool) *rocelink.BoardStatus {
+		t.Helper()
+		timeout := time.NewTimer(limit)
+		defer timeout.Stop()
+		var last *rocelink.BoardStatus
+		for {
+			select {
+			case st := <-statuses:
+				if last = st; want(st) {
+					return st
+				}
+			case <-m.Done():
+				t.Fatalf("%s: the board ended: %v", what, m.Wait())
+			case <-timeout.C:
+				t.Fatalf("%s: not within %v; the last status is %+v", what, limit, last)
+			}
+		}
+	}
+	first := wait("a status", bootLimit, func(*rocelink.BoardStatus) bool { return true })
+	now := time.Now()
+	if first.Board != name || first.Model != b.Model {
+		t.Errorf("board %q, model %q", first.Board, first.Model)
+	}
+	if at := said.when(); at.IsZero() {
+		t.Errorf("the console does not say %q", said.text)
+	} else {
+		t.Logf("kernel %v, from its handing over to the first status %v", at.Sub(begin).Round(time.Millisecond), now.Sub(at).Round(time.Millisecond))
+	}
+	up := wait("link up", time.Minute, func(st *rocelink.BoardStatus) bool { return st.Fabric.Present && st.Link.Up })
+	if !up.Fabric.Emulated || up.Fabric.Problem != "" {
+		t.Errorf("fabric %+v", up.Fabric)
+	}
+
+	// A stream of the host agent's, every frame checked.
+	stream(t, ctx, agent, s.ClientURL(), name, strings.Replace(address, ".41.", ".42.", 1))
+
+	// The NATS server goes and comes back; the board is the same one.
+	s.Shutdown()
+	s.WaitForShutdown()
+	again := serve(t, port)
+	defer again.Shutdown()
+	for len(statuses) > 0 {
+		<-statuses // those of before
+	}
+	after := wait("a status after the NATS server's restart", time.Minute, func(*rocelink.BoardStatus) bool { return true })
+	if after.Epoch != first.Epoch {
+		t.Errorf("the board restarted: epoch %v, was %v", after.Epoch, first.Epoch)
+	}
+}
+
+// natsPair is a server, and a client that comes back when the server does.
+func natsPair(t *testing.T) (*nats.Conn, *server.Server) {
+	t.Helper()
+	s := serve(t, server.RANDOM_PORT)
+	t.Cleanup(s.Shutdown)
+	nc, err := nats.Connect(s.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc, s
+}
+
+// stream runs the agent until a stream of the board's has ended by itself.
+func stream(t *testing.T, ctx context.Context, agent, url, board, address string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, streamLimit)
+	defer cancel()
+	summary := filepath.Join(t.TempDir(), "summary.json")
+	spec := fmt.Sprintf("name=%s,board=%s,verb=send,frame=16KiB,rate=100M,count=%d", board, board, frames)
+	c := exec.CommandContext(ctx, agent, "--nats", url, "--device", "soft:"+address, "--name", "host-"+board,
+		"--stream", spec, "--once", "--summary", summary)
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("rocelinkd: %v\n%s", err, out)
+	}
+	data, err := os.ReadFile(summary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var results []struct {
+		Total   rocelink.Totals `json:"total"`
+		Problem string          `json:"problem"`
+	}
+	if err := json.Unmarshal(data, &results); err != nil || len(results) != 1 {
+		t.Fatalf("summary: %v", err)
+	}
+	if x := results[0]; x.Total.Verified != frames || x.Problem != "" {
+		t.Errorf("%d frames verified, want %d: %s\n%s", x.Total.Verified, frames, x.Problem, data)
+	}
+}

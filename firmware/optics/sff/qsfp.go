@@ -252,8 +252,8 @@ func (m *Module) qsfpMonitors(low, up []byte) monitored {
 	passive := m.Copper && !m.Active
 	live := !blank(low[qsfpTemp:qsfpMonitorEnd])
 	v := monitored{
-		temperature: diag&diagTemp != 0 && low[qsfpRevision] >= rev28,
-		vcc:         diag&diagVcc != 0 && low[qsfpRevision] >= rev28,
+		temperature: diag&diagTemp != 0,
+		vcc:         diag&diagVcc != 0,
 		light:       !m.Copper && (live || diag&diagAny != 0),
 		txPower:     !m.Copper && diag&diagTxPower != 0,
 	}

@@ -3,7 +3,14 @@
 GO       ?= go
 BUILD    := build
 BIN      := $(BUILD)/bin
-PROGRAMS := rocelink-fabric boardd rocelinkd rocectl rocelink-demo
+
+# Real RDMA devices need a C compiler and libibverbs's headers. Without them
+# rocelinkd is built without, and says so when it is asked for one.
+ifneq ($(and $(wildcard /usr/include/infiniband/verbs.h),$(shell command -v $(CC))),)
+RDMA := CGO_ENABLED=1 $(GO) build -tags ibverbs
+else
+RDMA := CGO_ENABLED=0 $(GO) build
+endif
 
 # Settings of the demo, as in `make demo DURATION=30 DROP=1`.
 DURATION ?=
@@ -23,7 +30,7 @@ SEED     ?= 0
 PCAP     ?=
 FUZZTIME ?= 3s
 
-.PHONY: help demo build test check bench generate tools clean
+.PHONY: help demo build test check bench generate tools package lab clean
 .DEFAULT_GOAL := help
 
 help:
@@ -32,16 +39,18 @@ help:
 	@echo 'make test      install what the tests need where that is possible, then run all of them'
 	@echo 'make check     gofmt, vet, staticcheck'
 	@echo 'make bench     measure the data path'
+	@echo 'make lab       boot Linux with rdma_rxe in QEMU and test against it (long)'
+	@echo 'make package   rocelinkd and rocectl as .deb and .rpm, into $(BUILD)/packages'
 	@echo 'make build     the programs, into $(BIN)'
 	@echo 'make generate  what follows from the register table'
 	@echo 'make clean     remove $(BUILD)'
 
-# The programs need no C compiler.
 build:
 	@mkdir -p $(BIN)
 	@echo 'building the programs into $(BIN)'
 	@CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./fpga/model/cmd/rocelink-fabric ./firmware/cmd/boardd \
-		./agent/cmd/rocelinkd ./agent/cmd/rocectl ./agent/cmd/rocelink-demo
+		./agent/cmd/rocectl ./agent/cmd/rocelink-demo
+	@$(RDMA) -trimpath -o $(BIN)/ ./agent/cmd/rocelinkd
 
 demo: build
 	@exec $(BIN)/rocelink-demo --programs $(BIN) --dir $(BUILD)/demo --duration '$(DURATION)' --verbs '$(VERBS)' \
@@ -57,6 +66,12 @@ check:
 
 bench:
 	@GO='$(GO)' .ci/bench
+
+lab:
+	@GO='$(GO)' .ci/lab
+
+package:
+	@GO='$(GO)' .ci/package
 
 generate:
 	$(GO) generate ./...

@@ -3,7 +3,6 @@
 package ibverbs
 
 import (
-	"errors"
 	"fmt"
 
 	"rocelink/agent/verbs"
@@ -11,9 +10,6 @@ import (
 
 // Available reports whether this program was built with libibverbs.
 const Available = false
-
-// ErrNotBuilt: the program was built without libibverbs.
-var ErrNotBuilt = errors.New("built without libibverbs")
 
 type provider struct{}
 

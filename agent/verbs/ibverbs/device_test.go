@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ import (
 //
 //	ROCELINK_RDMA_DEVICE   its name (rxe0)
 //	ROCELINK_RDMA_ADDRESS  an address it has, if a certain one is expected
+//	ROCELINK_RDMA_FLAP     1: its interface may be taken down and readdressed
 func deviceName(t *testing.T) string {
 	t.Helper()
 	name := os.Getenv("ROCELINK_RDMA_DEVICE")
@@ -384,7 +386,10 @@ func TestDeviceLengthError(t *testing.T) {
 		t.Logf("the peer: %v", s)
 	}
 	err := await(t, ended)
-	if !errors.Is(err, &receive.CompletionError{Status: verbs.LocalLengthError}) || errors.Is(err, receive.ErrNotDrained) {
+	t.Log(err)
+	// rdma_rxe of Linux 6.1 calls it a malformed work request.
+	if !errors.Is(err, &receive.CompletionError{Status: verbs.LocalLengthError}) && !errors.Is(err, &receive.CompletionError{Status: verbs.LocalQPOperationError}) ||
+		errors.Is(err, receive.ErrNotDrained) {
 		t.Error(err)
 	}
 	if total := loop.Totals(); total.Messages != 0 || total.Errors != 1 || total.Flushed != slots-1 {
@@ -425,8 +430,7 @@ func TestDeviceAccessError(t *testing.T) {
 	}
 }
 
-// TestDeviceRestarts: four sessions in a row on the same objects but for the
-// queue pairs.
+// TestDeviceRestarts: four sessions in a row.
 func TestDeviceRestarts(t *testing.T) {
 	for range 4 {
 		p := newPair(t, 8, 8*64)
@@ -445,6 +449,61 @@ func TestDeviceRestarts(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// command runs a program of the system.
+func command(t *testing.T, args string) {
+	t.Helper()
+	words := strings.Fields(args)
+	if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", args, err, out)
+	}
+}
+
+// TestDeviceFlap takes the interface down and up, and its address away and back:
+// the events tell, and the port says what is.
+func TestDeviceFlap(t *testing.T) {
+	name := deviceName(t)
+	if os.Getenv("ROCELINK_RDMA_FLAP") != "1" {
+		t.Skip("the interface may not be touched: set ROCELINK_RDMA_FLAP=1")
+	}
+	g := &rig{TB: t, dev: openReal(t, name)}
+	before, err := g.dev.Port()
+	g.must(err)
+	g.dev.mu.Lock()
+	netdev := g.dev.selected.netdev.name
+	g.dev.mu.Unlock()
+	want := func(k verbs.EventKind) {
+		t.Helper()
+		if e := g.event(); e.Kind != k {
+			t.Errorf("%+v, want %v", e, k)
+		} else {
+			t.Log(e.Cause)
+		}
+	}
+	address := func(is netip.Addr, active bool) {
+		t.Helper()
+		if p, err := g.dev.Port(); err != nil || p.Active != active || is.IsValid() && p.Address != is {
+			t.Errorf("port %+v, %v; want %v, active %v", p, err, is, active)
+		}
+	}
+	command(t, "ip link set "+netdev+" down")
+	want(verbs.EventPortDown)
+	address(netip.Addr{}, false)
+	command(t, "ip link set "+netdev+" up")
+	want(verbs.EventPortActive)
+	address(before.Address, true)
+
+	other := netip.MustParseAddr("198.18.7.2")
+	command(t, "ip addr add "+other.String()+"/24 dev "+netdev)
+	address(before.Address, true)
+	command(t, "ip addr del "+before.Address.String()+"/24 dev "+netdev)
+	want(verbs.EventGIDChange)
+	address(other, true)
+	command(t, "ip addr add "+before.Address.String()+"/24 dev "+netdev)
+	command(t, "ip addr del "+other.String()+"/24 dev "+netdev)
+	want(verbs.EventGIDChange)
+	address(before.Address, true)
 }
 
 // TestDeviceCounters: the counters of the port and the driver, after

@@ -47,7 +47,8 @@ func TestEvents(t *testing.T) {
 	g.noEvent()
 }
 
-// TestEventsNobodyTakes: the newest stay, and closing is not held up.
+// TestEventsNobodyTakes: no more than a bounded number stays, and closing is not
+// held up.
 func TestEventsNobodyTakes(t *testing.T) {
 	g := newRig(t, 8, 4096)
 	events := g.dev.Events()
@@ -59,14 +60,13 @@ func TestEventsNobodyTakes(t *testing.T) {
 		until(t, "the event fits", func() bool { return double.Emit(0, kind, 1, 0) == nil })
 	}
 	g.close()
-	n, last := 0, verbs.EventKind(0)
-	for e := range events {
-		n, last = n+1, e.Kind
+	n := 0
+	for range events {
+		n++
 	}
 	if n == 0 || n > waiting {
 		t.Errorf("%d events left", n)
 	}
-	_ = last // which one it is depends on how many were read before Close
 }
 
 func TestCloseIsQuick(t *testing.T) {

@@ -51,7 +51,7 @@ func defaultPort() double.Port {
 
 // nic is a device of the world.
 func nic(name string) double.Device {
-	return double.Device{Name: name, Uverbs: "uverbs" + name[len(name)-1:], Port: defaultPort(), GIDs: defaultGIDs()}
+	return double.Device{Name: name, Uverbs: "uverbs-test" + name[len(name)-1:], Port: defaultPort(), GIDs: defaultGIDs()}
 }
 
 // testNetdevs are the interfaces of the world.

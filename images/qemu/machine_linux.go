@@ -57,7 +57,13 @@ func Start(ctx context.Context, c Config) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	tree, err := chosen(m.DeviceTree.Data, c.Arguments)
+	words := c.Arguments
+	if c.Card == "" {
+		words = append([]string{"rocelink.card=none"}, words...)
+	} else if err := checkCard(c.Card); err != nil {
+		return nil, err
+	}
+	tree, err := chosen(m.DeviceTree.Data, words)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +86,7 @@ func Start(ctx context.Context, c Config) (*Machine, error) {
 			return nil, fmt.Errorf("fabric: %w", err)
 		}
 	}
-	if r.qemu, err = start(path, emulator(c.Board), files.files, console, messages); err != nil {
+	if r.qemu, err = start(path, emulator(c.Board, c.Card), files.files, console, messages); err != nil {
 		return nil, errors.Join(fmt.Errorf("emulator: %w", err), r.fabric.stop())
 	}
 	go r.watch(ctx)
@@ -108,7 +114,7 @@ func chosen(data []byte, words []string) ([]byte, error) {
 }
 
 // emulator is QEMU's command line. The files are the process' own.
-func emulator(b *boards.Board) []string {
+func emulator(b *boards.Board, card string) []string {
 	e := b.Boot.Emulator
 	args := []string{
 		"-machine", e.Machine + ",memory-backend=memory",
@@ -124,7 +130,24 @@ func emulator(b *boards.Board) []string {
 		args = append(args, "-nic", "hubport,hubid=1")
 	}
 	args = append(args, "-nic", "user")
+	if card != "" {
+		// A comma within a name is written twice.
+		args = append(args, "-drive", "if=sd,index=0,format=raw,snapshot=on,file="+strings.ReplaceAll(card, ",", ",,"))
+	}
 	return append(args, e.Arguments...)
+}
+
+// checkCard looks whether the emulator takes a file as a card: its sizes are the
+// powers of two.
+func checkCard(name string) error {
+	info, err := os.Stat(name)
+	if err != nil {
+		return fmt.Errorf("card: %w", err)
+	}
+	if n := info.Size(); n < 1<<20 || n&(n-1) != 0 {
+		return fmt.Errorf("card %s has %d bytes: the emulator wants a power of two", name, n)
+	}
+	return nil
 }
 
 // file is the path under which a process finds the nth file that it inherits.

@@ -117,7 +117,7 @@ exec sleep 60
 		"-machine xlnx-zcu102,memory-backend=memory", "size=2147483648,mem-path=/proc/self/fd/3,share=on",
 		"-kernel /proc/self/fd/4", "-dtb /proc/self/fd/5", "-initrd /proc/self/fd/6", "-no-reboot", "-audiodev none,id=none",
 		"-nic hubport,hubid=1 -nic hubport,hubid=1 -nic hubport,hubid=1 -nic user",
-		"a kernel\n", "a ramdisk\n", "console=ttyPS0 rocelink.nats=nats://10.0.2.2:4222", "memory 2147483648", "shared",
+		"a kernel\n", "a ramdisk\n", "console=ttyPS0 rocelink.card=none rocelink.nats=nats://10.0.2.2:4222", "memory 2147483648", "shared",
 	} {
 		if !strings.Contains(console.String(), want) {
 			t.Errorf("the emulator was not given %q:\n%s", want, console.String())
@@ -206,6 +206,8 @@ func TestRefused(t *testing.T) {
 			c.Image = bytes.Replace(c.Image, []byte("a kernel"), []byte("a colonel")[:8], 1)
 		}},
 		{"a bad argument", "quotes", nil, func(c *Config) { c.Arguments = []string{`a "b`} }},
+		{"no card", "none.img", os.ErrNotExist, func(c *Config) { c.Card = "none.img" }},
+		{"a card of odd size", "power of two", nil, func(c *Config) { c.Card = c.QEMU }},
 		{"no fabric", "fabric: ", os.ErrNotExist, func(c *Config) { c.Fabric = []string{"/nowhere/fabric"} }},
 	} {
 		c := config(t, "exec sleep 60")

@@ -32,6 +32,9 @@ type Config struct {
 	// Image is a FIT image. Kernel, device tree and initramfs are taken out of
 	// it as a boot loader would; what is damaged does not run.
 	Image []byte
+	// Card is the image of a memory card in the board's slot; what the board
+	// writes is forgotten. Without, the board is told not to wait for one.
+	Card string
 	// Arguments are added to the kernel's command line, the last of a kind wins.
 	Arguments []string
 	// QEMU is the emulator; default Program.

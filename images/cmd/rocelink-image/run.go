@@ -23,9 +23,9 @@ import (
 const emulatedAddress = "127.0.0.2"
 
 type runOptions struct {
-	board, image, fabric, console, address, name, nats, serve string
-	fabricArgs, settings, arguments                           []string
-	limit                                                     time.Duration
+	board, image, card, fabric, console, address, name, nats, serve string
+	fabricArgs, settings, arguments                                 []string
+	limit                                                           time.Duration
 }
 
 func runCommand() *cobra.Command {
@@ -46,6 +46,7 @@ share; the board reaches this machine as ` + qemu.Host + `.`,
 	f := cmd.Flags()
 	f.StringVar(&o.board, "board", "", "built-in board, or `file` (.yaml) with a description (required)")
 	f.StringVar(&o.image, "image", "", "FIT image, a `file` (default: build/NAME/NAME.itb)")
+	f.StringVar(&o.card, "card", "", "image `file` of a card in the board's slot (default: none)")
 	f.StringVar(&o.fabric, "fabric", "build/bin/rocelink-fabric", "`program` that plays the fabric; none runs without")
 	f.StringArrayVar(&o.fabricArgs, "fabric-arg", nil, "`argument` for it, such as --drop=1; may be repeated")
 	f.StringVar(&o.console, "console", "", "`file` of what the board says at its serial port (default: standard output)")
@@ -80,7 +81,7 @@ func (o *runOptions) run(ctx context.Context, stdout, stderr io.Writer) (err err
 	} else if err != nil {
 		return err
 	}
-	c := qemu.Config{Board: b, Image: image, Console: stdout, Messages: stderr}
+	c := qemu.Config{Board: b, Image: image, Card: o.card, Console: stdout, Messages: stderr}
 	if o.fabric != "none" {
 		c.Fabric = append([]string{o.fabric}, o.fabricArgs...)
 	}

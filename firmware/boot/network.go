@@ -133,7 +133,7 @@ func (p *port) use(ctx context.Context, on Interface) bool {
 		p.on = on
 	}
 	i := p.init
-	i.log.Info("network: carrier", "interface", on.Name, "mac", on.MAC)
+	i.log.Info("network: carrier", "interface", on.Name, "mac", on.MAC.String())
 	linked, lost := context.WithCancel(ctx)
 	configured := make(chan struct{})
 	go func() {
@@ -205,6 +205,14 @@ func (p *port) dhcp(ctx context.Context) {
 			}
 			err = p.set(l.Prefix, l.Gateway, dns, l.NTP)
 		}
+		if err == nil {
+			p.said = ""
+		}
+		if errors.Is(err, errGateway) {
+			// The lease is good, and the server asked for may be near.
+			p.trouble("network: DHCP on "+p.on.Name, err)
+			err = nil
+		}
 		if err != nil {
 			if ctx.Err() != nil {
 				return
@@ -222,12 +230,15 @@ func (p *port) dhcp(ctx context.Context) {
 			continue
 		}
 		p.lease, p.expires = l, time.Now().Add(l.Expires)
-		p.said, wait = "", firstLeaseTry
+		wait = firstLeaseTry
 		pause(ctx, max(min(l.Renew, l.Expires), minRenew))
 	}
 }
 
-// set gives the port its address, the route and the name servers.
+// errGateway: the address is set, but nothing beyond its network is reached.
+var errGateway = errors.New("no default route")
+
+// set gives the port its address, the name servers and the route.
 func (p *port) set(prefix netip.Prefix, gateway netip.Addr, dns, ntp []netip.Addr) error {
 	i := p.init
 	if p.prefix.IsValid() && p.prefix != prefix {
@@ -238,11 +249,6 @@ func (p *port) set(prefix netip.Prefix, gateway netip.Addr, dns, ntp []netip.Add
 	if err := i.sys.AddAddress(p.on.Index, prefix); err != nil {
 		return err
 	}
-	if gateway.IsValid() {
-		if err := i.sys.SetGateway(p.on.Index, gateway); err != nil {
-			return fmt.Errorf("gateway %v: %w", gateway, err)
-		}
-	}
 	if dns == nil {
 		dns = i.set.dns
 	}
@@ -250,6 +256,7 @@ func (p *port) set(prefix netip.Prefix, gateway netip.Addr, dns, ntp []netip.Add
 		p.trouble("name servers", err)
 	}
 	if p.prefix != prefix {
+		p.said = ""
 		i.log.Info("network: up", "interface", p.on.Name, "address", prefix, "gateway", gateway)
 	}
 	p.prefix = prefix
@@ -263,6 +270,11 @@ func (p *port) set(prefix netip.Prefix, gateway netip.Addr, dns, ntp []netip.Add
 	select {
 	case i.network <- struct{}{}:
 	default:
+	}
+	if gateway.IsValid() {
+		if err := i.sys.SetGateway(p.on.Index, gateway); err != nil {
+			return fmt.Errorf("gateway %v: %w: %w", gateway, errGateway, err)
+		}
 	}
 	return nil
 }

@@ -221,3 +221,22 @@ func TestSecondCable(t *testing.T) {
 		inOrder(t, m.log(), "address 2", "no address 2", "address 3")
 	})
 }
+
+// Without a route the board still reaches what is near.
+func TestGatewayThatIsRefused(t *testing.T) {
+	m := newMachine(t)
+	m.file("/proc/cmdline", dhcpLine)
+	m.fail["gateway"] = errFake
+	m.lease = func(context.Context, *Lease) (*Lease, error) {
+		return lease("10.0.2.15/24", time.Hour, 2*time.Hour), nil
+	}
+	m.boot(func() {
+		m.pass(30 * time.Minute)
+		if m.count("lease") != 1 || m.count("address 2") != 1 || m.status().Address == "" {
+			t.Errorf("%q", m.log())
+		}
+	})
+	if !strings.Contains(m.text(), "no default route") {
+		t.Errorf("console:\n%s", m.text())
+	}
+}

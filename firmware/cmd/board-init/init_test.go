@@ -6,15 +6,20 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/dhcpv4/server4"
 	"golang.org/x/sys/unix"
 
 	"rocelink/firmware/boot/control"
@@ -23,8 +28,10 @@ import (
 // The test binary is also the first stage of the namespace.
 const role = "ROCELINK_TEST_ROLE"
 
-const stateLine = "rocelink.nats=none rocelink.address=10.9.0.2 rocelink.registers=/registers " +
-	"rocelink.ip=10.77.0.2/24 rocelink.watchdog=none rocelink.card=none rocelink.name=alpha"
+const staticIP = "rocelink.ip=10.77.0.2/24"
+
+const commonLine = "rocelink.nats=none rocelink.address=10.9.0.2 rocelink.registers=/registers " +
+	"rocelink.watchdog=none rocelink.card=none rocelink.ntp=none rocelink.name=alpha rocelink.interface=eth0 "
 
 func TestMain(m *testing.M) {
 	if os.Getenv(role) == "stage" {
@@ -89,8 +96,9 @@ type board struct {
 	seen  []string
 }
 
-func start(t *testing.T) *board {
+func start(t *testing.T, ip string) *board {
 	t.Helper()
+	t.Parallel() // lease times are long
 	if os.Geteuid() != 0 {
 		must(t, "namespaces", fmt.Errorf("not root"))
 	}
@@ -112,7 +120,7 @@ func start(t *testing.T) *board {
 		}
 	}
 	for name, data := range map[string][]byte{
-		"cmdline":                 []byte(stateLine + "\n"),
+		"cmdline":                 []byte(commonLine + ip + "\n"),
 		"registers":               make([]byte, 0x20000),
 		"etc/rocelink/board.yaml": []byte(description),
 		"etc/rocelink/build.json": []byte(`{"name":"beta","version":"v1","time":1}`),
@@ -153,7 +161,7 @@ func start(t *testing.T) *board {
 // until returns the next console line with the text.
 func (b *board) until(text string) string {
 	b.t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(40 * time.Second)
 	for {
 		select {
 		case line, ok := <-b.lines:
@@ -223,7 +231,7 @@ func (b *board) zombies() (names []string) {
 }
 
 func TestProcess1(t *testing.T) {
-	b := start(t)
+	b := start(t, staticIP)
 	if line := b.until("standin args"); !strings.Contains(line, "--board /etc/rocelink/board.yaml --name alpha --nats none --address 10.9.0.2 --registers /registers") {
 		t.Errorf("boardd's command line: %s", line)
 	}
@@ -326,27 +334,39 @@ func kill(t *testing.T, b *board, ready string) {
 	t.Fatalf("no process %s", inner)
 }
 
-// A static address is set when the cable comes, and signals end the run.
-func TestProcess1NetworkAndSignal(t *testing.T) {
-	b := start(t)
+// plug gives the board a network port with a cable in.
+func (b *board) plug() {
+	b.t.Helper()
 	// Both run beside each other.
 	b.until("standin ready")
 	if !strings.Contains(strings.Join(b.seen, "\n"), "no interface has a carrier") {
 		b.until("no interface has a carrier")
 	}
-	ip := func(args ...string) {
-		t.Helper()
-		args = append([]string{"-t", strconv.Itoa(b.cmd.Process.Pid), "-n", "ip"}, args...)
-		if out, err := exec.Command("nsenter", args...).CombinedOutput(); err != nil {
-			must(t, "nsenter ip", fmt.Errorf("%w: %s", err, out))
-		}
+	b.ip("link", "add", "eth0", "type", "veth", "peer", "name", "far")
+}
+
+// ip runs ip in the board's network.
+func (b *board) ip(args ...string) string {
+	b.t.Helper()
+	args = append([]string{"-t", strconv.Itoa(b.cmd.Process.Pid), "-n", "ip"}, args...)
+	out, err := exec.Command("nsenter", args...).CombinedOutput()
+	if err != nil {
+		must(b.t, "nsenter ip", fmt.Errorf("%w: %s", err, out))
 	}
-	ip("link", "add", "eth0", "type", "veth", "peer", "name", "far")
-	ip("link", "set", "far", "up")
+	return string(out)
+}
+
+// A static address is set when the cable comes, and signals end the run.
+func TestProcess1NetworkAndSignal(t *testing.T) {
+	b := start(t, staticIP+",10.77.0.1")
+	b.plug()
+	b.ip("link", "set", "far", "up")
 	b.until("network: up")
-	out, err := exec.Command("nsenter", "-t", strconv.Itoa(b.cmd.Process.Pid), "-n", "ip", "-br", "address").CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "10.77.0.2/24") || !strings.Contains(string(out), "127.0.0.1/8") {
-		t.Errorf("%v\n%s", err, out)
+	if out := b.ip("-br", "address"); !strings.Contains(out, "10.77.0.2/24") || !strings.Contains(out, "127.0.0.1/8") {
+		t.Errorf("addresses:\n%s", out)
+	}
+	if out := b.ip("route"); !strings.Contains(out, "default via 10.77.0.1 dev eth0") {
+		t.Errorf("routes:\n%s", out)
 	}
 	if err := b.cmd.Process.Signal(unix.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -354,6 +374,85 @@ func TestProcess1NetworkAndSignal(t *testing.T) {
 	if got := b.ended(); got != unix.SIGHUP {
 		t.Errorf("the kernel says %v, want %v for reboot", got, unix.SIGHUP)
 	}
+}
+
+// A real server's lease is taken and renewed, and given up when refused.
+func TestProcess1DHCP(t *testing.T) {
+	b := start(t, "rocelink.ip=dhcp")
+	b.plug()
+	b.ip("address", "add", "10.77.0.1/24", "dev", "far")
+	var renewals atomic.Int32
+	serveDHCP(t, b.cmd.Process.Pid, func(q *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
+		kind, ip := dhcpv4.MessageTypeOffer, net.IPv4(10, 77, 0, 50)
+		if q.MessageType() == dhcpv4.MessageTypeRequest {
+			kind = dhcpv4.MessageTypeAck
+			if !q.ClientIPAddr.IsUnspecified() && renewals.Add(1) == 2 {
+				kind = dhcpv4.MessageTypeNak
+			}
+			if renewals.Load() >= 2 {
+				ip = net.IPv4(10, 77, 0, 51)
+			}
+		}
+		r, err := dhcpv4.NewReplyFromRequest(q,
+			dhcpv4.WithMessageType(kind), dhcpv4.WithYourIP(ip), dhcpv4.WithServerIP(net.IPv4(10, 77, 0, 1)),
+			dhcpv4.WithOption(dhcpv4.OptServerIdentifier(net.IPv4(10, 77, 0, 1))),
+			dhcpv4.WithNetmask(net.IPv4Mask(255, 255, 255, 0)), dhcpv4.WithRouter(net.IPv4(10, 77, 0, 254)),
+			// The least time between renewals is ten seconds.
+			dhcpv4.WithDNS(net.IPv4(10, 77, 0, 3)), dhcpv4.WithLeaseTime(60), dhcpv4.WithOption(dhcpv4.OptRenewTimeValue(time.Second)))
+		if err != nil {
+			t.Error(err)
+		}
+		return r
+	})
+	b.ip("link", "set", "far", "up")
+	if line := b.until("network: up"); !strings.Contains(line, "10.77.0.50/24") {
+		t.Errorf("%s", line)
+	}
+	if out := b.ip("route"); !strings.Contains(out, "default via 10.77.0.254 dev eth0") {
+		t.Errorf("routes:\n%s", out)
+	}
+	if data, err := os.ReadFile(filepath.Join(b.root, "etc/resolv.conf")); err != nil || string(data) != "nameserver 10.77.0.3\n" {
+		t.Errorf("resolv.conf: %q, %v", data, err)
+	}
+	if line := b.until("refused the lease"); renewals.Load() != 2 {
+		t.Errorf("%d renewals: %s", renewals.Load(), line)
+	}
+	if line := b.until("network: up"); !strings.Contains(line, "10.77.0.51/24") {
+		t.Errorf("%s", line)
+	}
+	if out := b.ip("-br", "address"); strings.Contains(out, "10.77.0.50") {
+		t.Errorf("the refused address is kept:\n%s", out)
+	}
+}
+
+// serveDHCP plays a server in the board's network.
+func serveDHCP(t *testing.T, pid int, answer func(*dhcpv4.DHCPv4) *dhcpv4.DHCPv4) {
+	t.Helper()
+	made := make(chan error)
+	go func() {
+		// The thread stays in the board's network, so it ends with this
+		// goroutine.
+		runtime.LockOSThread()
+		ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+		if err != nil {
+			made <- err
+			return
+		}
+		defer ns.Close()
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			made <- err
+			return
+		}
+		s, err := server4.NewServer("far", &net.UDPAddr{Port: dhcpv4.ServerPort}, func(c net.PacketConn, peer net.Addr, q *dhcpv4.DHCPv4) {
+			_, _ = c.WriteTo(answer(q).ToBytes(), &net.UDPAddr{IP: net.IPv4bcast, Port: dhcpv4.ClientPort})
+		})
+		if err == nil {
+			t.Cleanup(func() { _ = s.Close() })
+			go s.Serve()
+		}
+		made <- err
+	}()
+	must(t, "DHCP server in the board's network", <-made)
 }
 
 // Anybody else who starts the program is told what it is, and nothing happens.

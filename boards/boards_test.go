@@ -162,3 +162,92 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+const bootable = good + `
+boot:
+  console: ttyAMA0,115200
+  kernel: linux-image-arm64
+  devicetree: board.dts
+  modules: [macb]
+  firmware: [a/b.bin]
+  arguments: [quiet]
+  ip: 10.0.0.2/24,10.0.0.1
+  load: {image: 0x20000000, kernel: 0x200000, devicetree: 0xf000000, ramdisk: 0x10000000}
+  emulator: {machine: virt, memory: 0x2000000000, processors: 4, network: 0, arguments: ["-x"]}
+`
+
+func TestBoot(t *testing.T) {
+	b, err := Parse([]byte(bootable))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Boot.Load.Kernel != 0x200000 || b.Boot.Emulator.Memory != 0x20_0000_0000 {
+		t.Errorf("%+v", b.Boot)
+	}
+	for _, c := range []struct{ name, from, to, field string }{
+		{"software fabric", "soc: versal", "soc: none", "boot"},
+		{"ZynqMP's console", "ttyAMA0", "ttyPS0", "boot.console"},
+		{"no console", "console: ttyAMA0,115200", "console: ''", "boot.console"},
+		{"speed", "ttyAMA0,115200", "ttyAMA0,fast", "boot.console"},
+		{"kernel", "linux-image-arm64", "-o Dir=x", "boot.kernel"},
+		{"tree elsewhere", "board.dts", "../board.dts", "boot.devicetree"},
+		{"compiled tree", "board.dts", "board.dtb", "boot.devicetree"},
+		{"module", "[macb]", "[macb.ko]", "boot.modules[0]"},
+		{"firmware elsewhere", "a/b.bin", "../b.bin", "boot.firmware[0]"},
+		{"two words", "[quiet]", "['quiet a']", "boot.arguments[0]"},
+		{"ip", "10.0.0.2/24", "10.0.0.2", "boot.ip"},
+		{"gateway", "10.0.0.1", "10.0.1.1", "boot.ip"},
+		{"kernel's address", "kernel: 0x200000", "kernel: 0x280000", "boot.load.kernel"},
+		{"tree's address", "devicetree: 0xf000000", "devicetree: 0xf000004", "boot.load.devicetree"},
+		{"same address", "ramdisk: 0x10000000", "ramdisk: 0x20000000", "boot.load"},
+		{"unknown field", "ip: ", "dns: 1.1.1.1\n  ip: ", "dns"},
+		{"machine", "machine: virt", "machine: 'virt,x=y'", "boot.emulator.machine"},
+		{"little memory", "memory: 0x2000000000", "memory: 0x80000000", "boot.emulator.memory"},
+		{"processors", "processors: 4", "processors: 0", "boot.emulator.processors"},
+		{"port", "network: 0", "network: -1", "boot.emulator.network"},
+		{"argument", `["-x"]`, `["-x y"]`, "boot.emulator.arguments[0]"},
+	} {
+		text := strings.Replace(bootable, c.from, c.to, 1)
+		if text == bootable {
+			t.Fatalf("%s: the case changes nothing", c.name)
+		}
+		if _, err := Parse([]byte(text)); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.field) {
+			t.Errorf("%s: %v, want ErrInvalid naming %s", c.name, err, c.field)
+		}
+	}
+}
+
+// A board that boots has the files that its description names.
+func TestBootFiles(t *testing.T) {
+	n := 0
+	for _, name := range Names() {
+		b, err := Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.Boot == nil {
+			continue
+		}
+		n++
+		if text, err := Description(name); err != nil {
+			t.Error(err)
+		} else if again, err := Parse(text); err != nil || again.Model != b.Model {
+			t.Errorf("%s: the text is another board: %v", name, err)
+		}
+		if b.Boot.DeviceTree == "" {
+			continue
+		}
+		if tree, err := DeviceTree(name, b.Boot.DeviceTree); err != nil || !strings.HasPrefix(string(tree), "/dts-v1/;") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n < 3 {
+		t.Errorf("%d boards boot", n)
+	}
+	if _, err := Description("none"); !errors.Is(err, ErrUnknown) {
+		t.Errorf("unknown board: %v", err)
+	}
+	if _, err := DeviceTree("demo", "board.dts"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a board without a tree: %v", err)
+	}
+}

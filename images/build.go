@@ -320,9 +320,11 @@ func (b *builder) initramfs(ctx context.Context, k *kernel.Tree) ([]byte, error)
 		}
 	}
 
-	modules, err := k.Modules(b.board.Boot.Modules)
-	if err != nil {
-		return nil, err
+	var modules []kernel.Module
+	if !b.NoModules {
+		if modules, err = k.Modules(b.board.Boot.Modules); err != nil {
+			return nil, err
+		}
 	}
 	var list strings.Builder
 	for _, m := range modules {

@@ -46,6 +46,9 @@ type Config struct {
 	DeviceTree string // .dts or .dtb in place of the description's
 	Firmware   string // folder in which the description's firmware files lie
 	Console    string // serial port in place of the description's
+	// NoModules leaves the description's modules out: the kernel given has them
+	// built in.
+	NoModules bool
 
 	// Settings are those of the board, "key=value" without the prefix
 	// "rocelink.", for its kernel command line.

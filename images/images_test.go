@@ -463,6 +463,10 @@ func TestBuiltInBoards(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := config(t)
 			c.Board, c.DeviceTree = name, ""
+			for _, m := range d.Boot.Modules {
+				path := filepath.Join(c.Kernel, "lib/modules", kerneltest.Release, "kernel/more", m+".ko")
+				write(t, path, kerneltest.Module(elf.EM_AARCH64, "depends=", "vermagic="+kerneltest.Release+" SMP"))
+			}
 			r, err := Build(context.Background(), c)
 			if err != nil {
 				t.Fatal(err)
@@ -476,6 +480,24 @@ func TestBuiltInBoards(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A kernel with its drivers built in is one file.
+func TestNoModules(t *testing.T) {
+	c := config(t)
+	c.Kernel = write(t, filepath.Join(t.TempDir(), "Image"), kerneltest.Image(4096, 8192))
+	if _, err := Build(context.Background(), c); !errors.Is(err, kernel.ErrNoModule) {
+		t.Fatal(err)
+	}
+	c.NoModules = true
+	r, err := Build(context.Background(), c)
+	if err != nil || len(r.Modules) > 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	files := unpack(t, read(t, c.Out, InitramfsFile+".zst"))
+	if list, ok := files["lib/modules-list"]; !ok || list != "" {
+		t.Errorf("list of modules %q, %v", list, ok)
 	}
 }
 

@@ -74,7 +74,7 @@ func (t *Tree) Modules(names []string) ([]Module, error) {
 			if from != "" {
 				from = ", which " + from + " needs"
 			}
-			return fmt.Errorf("kernel %s: module %s%s: %w (%d modules are there)", t.label(), name, from, ErrNoModule, len(t.modules))
+			return fmt.Errorf("kernel %s: module %s%s: %w (%d modules are there; a kernel with all drivers built in needs none)", t.label(), name, from, ErrNoModule, len(t.modules))
 		}
 		state[name] = 1
 		data, err := readModule(file)

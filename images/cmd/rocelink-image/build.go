@@ -72,6 +72,7 @@ func buildCommand() *cobra.Command {
 	f.StringVar(&c.Init, "init", "", "init `program` in place of the one from the source")
 	f.StringVar(&c.Boardd, "boardd", "", "boardd `program` in place of the one from the source")
 	f.StringVar(&c.Kernel, "kernel", "", "kernel `path` in place of Debian's package: an image, or a folder with boot/vmlinuz-* and lib/modules")
+	f.BoolVar(&c.NoModules, "no-modules", false, "the kernel has all drivers built in")
 	f.StringVar(&c.DeviceTree, "devicetree", "", ".dts or .dtb `file` in place of the board's")
 	f.StringVar(&c.Firmware, "firmware", "", "`folder` of the firmware files that the board's description names")
 	f.StringVar(&c.Console, "console", "", "serial `port` in place of the board's: ttyPS0,115200")

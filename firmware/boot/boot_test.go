@@ -203,7 +203,7 @@ func TestCrashes(t *testing.T) {
 		}
 
 		// One try a minute, the sender off again before each.
-		m.regs.words[0x1000+0x40] = 1
+		m.regs.set(0x1000+0x40, 1)
 		before := len(starts)
 		m.pass(2 * time.Minute)
 		if n := len(m.starts()) - before; n != 2 {
@@ -217,7 +217,7 @@ func TestCrashes(t *testing.T) {
 		}
 
 		// A run of a minute ends the safe state; then the first wait is short.
-		m.life = nil
+		m.change(func() { m.life = nil })
 		m.pass(3 * time.Minute)
 		if s := m.status(); s.Safe {
 			t.Errorf("status %+v", s)
@@ -281,12 +281,12 @@ func TestFabricThatIsNotOursIsLeftAlone(t *testing.T) {
 		do   func(*machine)
 		maps int
 	}{
-		{"identity 0", func(m *machine) { m.regs.words[0x1000] = 0 }, 1},
-		{"identity all ones", func(m *machine) { m.regs.words[0x1000] = 0xFFFFFFFF }, 1},
-		{"another version", func(m *machine) { m.regs.words[0x1004] = 0x7FFF7FFF }, 1},
+		{"identity 0", func(m *machine) { m.regs.set(0x1000, 0) }, 1},
+		{"identity all ones", func(m *machine) { m.regs.set(0x1000, 0xFFFFFFFF) }, 1},
+		{"another version", func(m *machine) { m.regs.set(0x1004, 0x7FFF7FFF) }, 1},
 		{"bus error", func(m *machine) { m.regs.bad = errFake }, 1},
 		{"cannot be mapped", func(m *machine) { m.fail["map"] = errFake }, 1},
-		{"off already", func(m *machine) { m.regs.words[0x1040] = 0 }, 1},
+		{"off already", func(m *machine) { m.regs.set(0x1040, 0) }, 1},
 		{"no bitstream", func(m *machine) { m.file("/sys/class/fpga_manager/fpga0/state", "power off\n") }, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -396,7 +396,7 @@ func TestRequests(t *testing.T) {
 		if m.count("reset") != 0 {
 			t.Error("reset by a request that is none")
 		}
-		m.stubborn = true
+		m.change(func() { m.stubborn = true })
 		if got := m.ask("reboot"); got != "ok" {
 			t.Errorf("reboot: %q", got)
 		}
@@ -489,7 +489,7 @@ func TestResetThatFails(t *testing.T) {
 func TestSyncThatHangs(t *testing.T) {
 	m := newMachine(t)
 	m.boot(func() {
-		m.stuck = make(chan struct{})
+		m.change(func() { m.stuck = make(chan struct{}) })
 		m.events <- EventReboot
 		m.pass(30 * time.Second)
 		close(m.stuck)

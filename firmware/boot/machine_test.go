@@ -132,6 +132,13 @@ func (m *machine) boot(play func()) {
 	})
 }
 
+// change changes the machine while it runs.
+func (m *machine) change(do func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	do()
+}
+
 // pass lets time pass.
 func (m *machine) pass(d time.Duration) {
 	time.Sleep(d)
@@ -335,8 +342,11 @@ func (m *machine) Start(c Command) (int, error) {
 	if err := m.did("start %s", c.Path); err != nil {
 		return 0, err
 	}
-	if m.hang != nil {
-		<-m.hang
+	m.mu.Lock()
+	hang, life := m.hang, m.life
+	m.mu.Unlock()
+	if hang != nil {
+		<-hang
 	}
 	m.mu.Lock()
 	m.next++
@@ -344,8 +354,8 @@ func (m *machine) Start(c Command) (int, error) {
 	m.running[pid] = true
 	m.started = append(m.started, startedProgram{pid, time.Since(m.began), c})
 	m.mu.Unlock()
-	if m.life != nil {
-		if d := m.life(c); d > 0 {
+	if life != nil {
+		if d := life(c); d > 0 {
 			time.AfterFunc(d, func() { m.exit(pid, Exit{PID: pid, Code: 2}) })
 		}
 	}
@@ -367,7 +377,10 @@ func (m *machine) exit(pid int, e Exit) {
 
 func (m *machine) Terminate(pid int) error {
 	err := m.did("terminate %s", m.name(pid))
-	if !m.stubborn {
+	m.mu.Lock()
+	stubborn := m.stubborn
+	m.mu.Unlock()
+	if !stubborn {
 		m.end(pid, "terminated")
 	}
 	return err
@@ -417,8 +430,11 @@ func (m *machine) Events() <-chan Event { return m.events }
 
 func (m *machine) Sync() {
 	m.did("sync")
-	if m.stuck != nil {
-		<-m.stuck
+	m.mu.Lock()
+	stuck := m.stuck
+	m.mu.Unlock()
+	if stuck != nil {
+		<-stuck
 	}
 }
 
@@ -488,11 +504,14 @@ func (m *machine) Lease(ctx context.Context, on Interface, before *Lease) (*Leas
 	if err := m.did("lease %s renew=%t", on.Name, before != nil); err != nil {
 		return nil, err
 	}
-	if m.lease == nil {
+	m.mu.Lock()
+	answer := m.lease
+	m.mu.Unlock()
+	if answer == nil {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return m.lease(ctx, before)
+	return answer(ctx, before)
 }
 
 func (m *machine) AskTime(ctx context.Context, server string) (time.Duration, error) {
@@ -580,6 +599,12 @@ func (r *registers) Write32(o, v uint32) error {
 }
 
 func (r *registers) Close() error { return nil }
+
+func (r *registers) set(o, v uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.words[o] = v
+}
 
 func (r *registers) on() bool {
 	r.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -62,9 +63,10 @@ func TestDHCPThatNeverAnswers(t *testing.T) {
 func TestLeaseIsRenewed(t *testing.T) {
 	m := newMachine(t)
 	m.file("/proc/cmdline", dhcpLine)
-	answers := true
+	var answers atomic.Bool
+	answers.Store(true)
 	m.lease = func(ctx context.Context, before *Lease) (*Lease, error) {
-		if !answers {
+		if !answers.Load() {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
@@ -82,7 +84,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 			t.Errorf("%q", m.log())
 		}
 		// Not answered until it ran out: the address goes, and not before.
-		answers = false
+		answers.Store(false)
 		m.pass(58 * time.Minute)
 		if m.count("no address") != 0 {
 			t.Error("dropped too early")
@@ -94,7 +96,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 		if s := m.status(); s.Address != "" {
 			t.Errorf("status %+v", s)
 		}
-		answers = true
+		answers.Store(true)
 		m.pass(time.Minute)
 		if m.count("address 2 10.0.2.15/24") < 2 || m.status().Address == "" {
 			t.Error("no address again")

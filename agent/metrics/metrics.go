@@ -151,20 +151,24 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	for _, r := range heard.Reasons {
 		s.counter(refusedRecords, float64(v.Refused[r]), string(r))
 	}
-	fresh := map[string]bool{}
+	boards, hosts := map[string]heard.Board{}, map[string]heard.Host{} // not stale
 	for _, b := range v.Boards {
 		if !c.boards.let(b.Name, v.Now) {
 			leftOut++
 			continue
 		}
-		fresh["b"+b.Name] = s.board(b)
+		if s.board(b) {
+			boards[b.Name] = b
+		}
 	}
 	for _, h := range v.Hosts {
 		if !c.hosts.let(h.Name, v.Now) {
 			leftOut++
 			continue
 		}
-		fresh["h"+h.Name] = s.host(h)
+		if s.host(h) {
+			hosts[h.Name] = h
+		}
 	}
 	windows := map[[3]string]heard.Window{}
 	for _, w := range v.Windows {
@@ -183,10 +187,10 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		if !p.InOrder() {
 			s.gauge(pathFault, 1, append(labels, p.Diagnosis.Rule)...)
 		}
-		if b, ok := v.Board(p.Board); ok && fresh["b"+p.Board] {
+		if b, ok := boards[p.Board]; ok {
 			s.boardStream(b, p, labels)
 		}
-		if h, ok := v.Host(p.Host); ok && fresh["h"+p.Host] {
+		if h, ok := hosts[p.Host]; ok {
 			s.hostStream(h, p, labels)
 		}
 		if w, ok := windows[[3]string{p.Board, p.Host, p.Stream}]; ok && v.Now.Sub(w.At) < v.Stale {

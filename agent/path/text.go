@@ -121,7 +121,7 @@ func linkLine(l Link) string {
 		line += ", receive status " + report.Printable(l.Status)
 	}
 	if l.Losses > 0 {
-		line += fmt.Sprintf(", lost %d times", l.Losses)
+		line += fmt.Sprintf(", losses so far: %d", l.Losses)
 	}
 	if l.Corrected != nil {
 		line += fmt.Sprintf(", FEC corrected %d codewords and %d not", *l.Corrected, *l.Uncorrected)

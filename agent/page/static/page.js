@@ -169,10 +169,15 @@ function linkText(l) {
   const parts = ["link " + (l.up ? "up" : "DOWN") + (l.for_ms !== undefined ? " for " + span(l.for_ms) : "")];
   if (!l.up && l.state) parts.push("at step " + l.state);
   if (l.status) parts.push("receive status " + l.status);
-  if (l.losses !== "0") parts.push("lost " + count(l.losses) + " times");
+  if (l.losses !== "0") parts.push("lost " + (l.losses === "1" ? "once" : count(l.losses) + " times"));
   if (l.fec_corrected !== undefined) parts.push("FEC corrected " + count(l.fec_corrected) + " codewords, " + count(l.fec_uncorrected) + " not");
   if (l.problem) parts.push(l.problem);
   return parts.join(" · ");
+}
+
+// differs says whether the link is another than it was, its age aside.
+function differs(a, b) {
+  return ["up", "state", "status", "problem", "losses", "fec_corrected", "fec_uncorrected"].some((k) => a[k] !== b[k]);
 }
 
 function drawDetail(d) {
@@ -212,8 +217,9 @@ function drawDetail(d) {
   $("link").hidden = !p.link;
   if (p.link) put($("link"), linkText(p.link));
   const bad = g.severity === "warning" || g.severity === "critical";
-  $("link-then").hidden = !(bad && d.link_then);
-  if (bad && d.link_then) put($("link-then"), "when it began: " + linkText(d.link_then));
+  const then = bad && d.link_then && p.link && differs(d.link_then, p.link);
+  $("link-then").hidden = !then;
+  if (then) put($("link-then"), "when it began: " + linkText(d.link_then));
   $("plots").hidden = !p.stream;
   if (p.stream) {
     put($("goodput-now"), p.bits_per_second === undefined ? "" : scaled(p.bits_per_second, "b/s"));
@@ -252,7 +258,7 @@ function axes(f, most, unit) {
     f.node.append(svg("line", { class: "grid", x1: left, x2: f.w - right, y1: f.y(part), y2: f.y(part) }));
     f.node.append(svg("text", { x: left - 6, y: f.y(part) + 4, "text-anchor": "end" }, most * part === 0 ? "0" : scaled(most * part, unit)));
   }
-  for (let m = 0; m <= minutes; m++) {
+  for (let m = 0; m <= minutes; m += f.w < 480 && m === minutes - 2 ? 2 : 1) {
     f.node.append(svg("text", { x: f.x(m * 60000), y: f.h - 5, "text-anchor": m === 0 ? "end" : m === minutes ? "start" : "middle" }, m === 0 ? "now" : "−" + m + " min"));
   }
 }

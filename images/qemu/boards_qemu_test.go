@@ -107,45 +107,64 @@ func TestBoards(t *testing.T) {
 		n++
 		address := fmt.Sprintf("127.41.%d.%d", os.Getpid()%250, n)
 		t.Run(name, func(t *testing.T) { testBoard(t, name, b, fabric, agent, address) })
+		t.Run(name+" with a broken card", func(t *testing.T) { testBrokenCard(t, name, b, fabric, address) })
 	}
 	if n < 2 {
 		t.Errorf("%d boards for QEMU, want two", n)
 	}
 }
 
-func testBoard(t *testing.T, name string, b *boards.Board, fabric, agent, address string) {
+// running is a board that runs, with what it says.
+type running struct {
+	*testing.T
+	ctx      context.Context
+	machine  *qemu.Machine
+	console  *console
+	statuses chan *rocelink.BoardStatus
+	server   *server.Server
+	port     int
+	begin    time.Time
+}
+
+// start builds a board's image and boots it; it is called called. The machine
+// ends with the test.
+func start(t *testing.T, name, called string, c qemu.Config, build images.Config) *running {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), bootLimit+2*streamLimit)
-	defer cancel()
-	cache := os.Getenv("ROCELINK_CACHE")
-	if cache == "" {
-		cache = "../../build/cache"
+	t.Cleanup(cancel)
+	r := &running{T: t, ctx: ctx, statuses: make(chan *rocelink.BoardStatus, 256)}
+	build.Board, build.Out, build.Source, build.Cache = name, t.TempDir(), "../..", os.Getenv("ROCELINK_CACHE")
+	if build.Cache == "" {
+		build.Cache = "../../build/cache"
 	}
-	out := t.TempDir()
-	begin := time.Now()
-	r, err := images.Build(ctx, images.Config{Board: name, Out: out, Cache: cache, Source: "../..", Progress: func(s string) { t.Log(s) }})
+	build.Progress = func(s string) { t.Log(s) }
+	r.begin = time.Now()
+	result, err := images.Build(ctx, build)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("image built in %v", time.Since(begin).Round(time.Millisecond))
-	for _, f := range r.Files {
+	t.Logf("image built in %v", time.Since(r.begin).Round(time.Millisecond))
+	for _, f := range result.Files {
 		t.Logf("  %s: %d bytes", f.Name, f.Bytes)
 	}
-	image, err := os.ReadFile(filepath.Join(out, images.ImageFile(name)))
-	if err != nil {
+	if c.Image, err = os.ReadFile(filepath.Join(build.Out, images.ImageFile(name))); err != nil {
 		t.Fatal(err)
 	}
+	if build.CardConfig != "" {
+		c.Card = filepath.Join(build.Out, images.CardFile)
+	}
 
-	nc, s := natsPair(t)
-	port := s.Addr().(*net.TCPAddr).Port
-	statuses := make(chan *rocelink.BoardStatus, 256)
-	if _, err := nc.Subscribe(rocelink.BoardStatusSubject(name), func(m *nats.Msg) {
+	var nc *nats.Conn
+	nc, r.server = natsPair(t)
+	r.port = r.server.Addr().(*net.TCPAddr).Port
+	if _, err := nc.Subscribe(rocelink.BoardStatusSubject(called), func(m *nats.Msg) {
 		var st rocelink.BoardStatus
 		if err := json.Unmarshal(m.Data, &st); err != nil {
 			t.Errorf("status: %v", err)
 			return
 		}
 		select {
-		case statuses <- &st:
+		case r.statuses <- &st:
 		default:
 		}
 	}); err != nil {
@@ -155,79 +174,105 @@ func testBoard(t *testing.T, name string, b *boards.Board, fabric, agent, addres
 		t.Fatal(err)
 	}
 
-	said := &console{text: "Run /init as init process"}
-	c := qemu.Config{
-		Board: b, Image: image, Fabric: []string{fabric}, Console: said, Messages: said,
-		Arguments: []string{
-			fmt.Sprintf("rocelink.nats=nats://%s:%d", qemu.Host, port), "rocelink.address=" + address,
-			"loglevel=7", // shows when the kernel hands over
-		},
-	}
+	r.console = &console{text: "Run /init as init process"}
+	c.Console, c.Messages = r.console, r.console
+	c.Arguments = append(c.Arguments,
+		fmt.Sprintf("rocelink.nats=nats://%s:%d", qemu.Host, r.port),
+		"loglevel=7") // shows when the kernel hands over
 	run, stop := context.WithCancel(ctx)
-	defer stop()
-	begin = time.Now()
-	m, err := qemu.Start(run, c)
-	if err != nil {
+	r.begin = time.Now()
+	if r.machine, err = qemu.Start(run, c); err != nil {
+		stop()
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		stop()
-		if err := m.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		if err := r.machine.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("end: %v", err)
 		}
 		if t.Failed() {
-			t.Logf("console:\n%s", said)
+			t.Logf("console:\n%s", r.console)
 		}
-	}()
+	})
+	return r
+}
 
-	// wait returns the first status that is as wanted.
-	wait := func(what string, limit time.Duration, want func(st *rocelink.BoardStatus) bool) *rocelink.BoardStatus {
-		t.Helper()
-		timeout := time.NewTimer(limit)
-		defer timeout.Stop()
-		var last *rocelink.BoardStatus
-		for {
-			select {
-			case st := <-statuses:
-				if last = st; want(st) {
-					return st
-				}
-			case <-m.Done():
-				t.Fatalf("%s: the board ended: %v", what, m.Wait())
-			case <-timeout.C:
-				t.Fatalf("%s: not within %v; the last status is %+v", what, limit, last)
+// wait returns the first status that is as wanted.
+func (r *running) wait(what string, limit time.Duration, want func(st *rocelink.BoardStatus) bool) *rocelink.BoardStatus {
+	r.Helper()
+	timeout := time.NewTimer(limit)
+	defer timeout.Stop()
+	var last *rocelink.BoardStatus
+	for {
+		select {
+		case st := <-r.statuses:
+			if last = st; want(st) {
+				return st
 			}
+		case <-r.machine.Done():
+			r.Fatalf("%s: the board ended: %v", what, r.machine.Wait())
+		case <-timeout.C:
+			r.Fatalf("%s: not within %v; the last status is %+v", what, limit, last)
 		}
 	}
-	first := wait("a status", bootLimit, func(*rocelink.BoardStatus) bool { return true })
+}
+
+func whatever(*rocelink.BoardStatus) bool { return true }
+
+func testBoard(t *testing.T, name string, b *boards.Board, fabric, agent, address string) {
+	r := start(t, name, name, qemu.Config{
+		Board: b, Fabric: []string{fabric}, Arguments: []string{"rocelink.address=" + address},
+	}, images.Config{})
+	first := r.wait("a status", bootLimit, whatever)
 	now := time.Now()
 	if first.Board != name || first.Model != b.Model {
 		t.Errorf("board %q, model %q", first.Board, first.Model)
 	}
-	if at := said.when(); at.IsZero() {
-		t.Errorf("the console does not say %q", said.text)
+	if at := r.console.when(); at.IsZero() {
+		t.Errorf("the console does not say %q", r.console.text)
 	} else {
-		t.Logf("kernel %v, from its handing over to the first status %v", at.Sub(begin).Round(time.Millisecond), now.Sub(at).Round(time.Millisecond))
+		t.Logf("kernel %v, from its handing over to the first status %v", at.Sub(r.begin).Round(time.Millisecond), now.Sub(at).Round(time.Millisecond))
 	}
-	up := wait("link up", time.Minute, func(st *rocelink.BoardStatus) bool { return st.Fabric.Present && st.Link.Up })
+	up := r.wait("link up", time.Minute, func(st *rocelink.BoardStatus) bool { return st.Fabric.Present && st.Link.Up })
 	if !up.Fabric.Emulated || up.Fabric.Problem != "" {
 		t.Errorf("fabric %+v", up.Fabric)
 	}
 
 	// A stream of the host agent's, every frame checked.
-	stream(t, ctx, agent, s.ClientURL(), name, strings.Replace(address, ".41.", ".42.", 1))
+	stream(t, r.ctx, agent, r.server.ClientURL(), name, strings.Replace(address, ".41.", ".42.", 1))
 
 	// The NATS server goes and comes back; the board is the same one.
-	s.Shutdown()
-	s.WaitForShutdown()
-	again := serve(t, port)
-	defer again.Shutdown()
-	for len(statuses) > 0 {
-		<-statuses // those of before
+	r.server.Shutdown()
+	r.server.WaitForShutdown()
+	for len(r.statuses) > 0 {
+		<-r.statuses // those of before
 	}
-	after := wait("a status after the NATS server's restart", time.Minute, func(*rocelink.BoardStatus) bool { return true })
-	if after.Epoch != first.Epoch {
+	defer serve(t, r.port).Shutdown()
+	if after := r.wait("a status after the NATS server's restart", time.Minute, whatever); after.Epoch != first.Epoch {
 		t.Errorf("the board restarted: epoch %v, was %v", after.Epoch, first.Epoch)
+	}
+}
+
+// A card whose configuration is broken: what is right on it counts, the board
+// comes up and reports, and the fabric stays untouched.
+func testBrokenCard(t *testing.T, name string, b *boards.Board, fabric, address string) {
+	file := filepath.Join(t.TempDir(), "site.yaml")
+	called := "card-" + name
+	if err := os.WriteFile(file, []byte("name: "+called+"\nlog-level: loud\nfrequency: 12\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, name, called, qemu.Config{
+		Board: b, Fabric: []string{fabric}, Arguments: []string{"rocelink.address=" + address},
+	}, images.Config{CardConfig: file})
+	first := r.wait("a status", bootLimit, whatever)
+	last := r.wait("a later status", time.Minute, func(st *rocelink.BoardStatus) bool { return st.Sequence > first.Sequence+2 })
+	if last.Fabric.Present || last.Link.Up || last.Fabric.Problem == "" {
+		t.Errorf("fabric %+v, link %+v", last.Fabric, last.Link)
+	}
+	for _, want := range []string{"loud", "frequency"} {
+		if !strings.Contains(r.console.String(), want) {
+			t.Errorf("the console does not name %q", want)
+		}
 	}
 }
 

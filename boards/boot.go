@@ -43,8 +43,6 @@ type Boot struct {
 	// Default: dhcp.
 	IP   string    `yaml:"ip"`
 	Load Addresses `yaml:"load"`
-	// Bitstream tells the boot loader's script to load the fabric.
-	Bitstream bool `yaml:"bitstream"`
 	// Emulator is how QEMU plays the board; nil when it cannot.
 	Emulator *Emulator `yaml:"emulator"`
 }

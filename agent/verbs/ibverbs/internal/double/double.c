@@ -202,8 +202,8 @@ static void purge(struct device_context *dc, const void *object)
 	dc->last = to;
 }
 
-// produce writes a completion. The caller is the hardware.
-static int produce(struct hw_cq *cq, const struct cqe *proto)
+// put writes a completion. The caller is the hardware.
+static int put(struct hw_cq *cq, const struct cqe *proto)
 {
 	uint32_t p = cq->producer;
 	if (cq->overrun)
@@ -226,6 +226,12 @@ static int produce(struct hw_cq *cq, const struct cqe *proto)
 	c->has_id = proto->has_id;
 	__atomic_store_n(&c->owner, (uint8_t)((p >> cq->log & 1) ^ 1), __ATOMIC_RELEASE);
 	cq->producer = p + 1;
+	return 0;
+}
+
+// announce notifies who armed the queue before what was put.
+static int announce(struct hw_cq *cq)
+{
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (__builtin_expect(__atomic_load_n(&cq->armed, __ATOMIC_RELAXED), 0) && __atomic_exchange_n(&cq->armed, 0, __ATOMIC_ACQ_REL)) {
 		struct ibv_cq *which = &cq->ibv;
@@ -233,6 +239,12 @@ static int produce(struct hw_cq *cq, const struct cqe *proto)
 			return -errno;
 	}
 	return 0;
+}
+
+static int produce(struct hw_cq *cq, const struct cqe *proto)
+{
+	int rc = put(cq, proto);
+	return rc ? rc : announce(cq);
 }
 
 static int outstanding(struct hw_qp *qp)
@@ -351,8 +363,9 @@ static int hw_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_r
 			while (qp->used != at) {
 				c.imm = htonl(qp->used);
 				c.counter = htons((uint16_t)qp->used++);
-				produce((struct hw_cq *)ibv->recv_cq, &c);
+				put((struct hw_cq *)ibv->recv_cq, &c);
 			}
+			announce((struct hw_cq *)ibv->recv_cq);
 		} else if (ibv->state == IBV_QPS_ERR) {
 			pthread_mutex_lock(&world.mu);
 			flush(qp);

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 )
@@ -61,32 +60,47 @@ func moduleName(file string) string {
 // Modules returns the files of the named modules and of all they depend on, in
 // the order in which they load.
 func (k *Kernel) Modules(names ...string) ([]string, error) {
+	order, err := loadOrder(names, func(name string) ([]string, error) {
+		path := k.modules[name]
+		if path == "" {
+			return nil, fmt.Errorf("module %s: not in kernel %s", name, k.Release)
+		}
+		return dependencies(path)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range order {
+		order[i] = k.modules[name]
+	}
+	return order, nil
+}
+
+// loadOrder returns the named modules and all that they need, each once and
+// after what it needs.
+func loadOrder(names []string, needs func(name string) ([]string, error)) ([]string, error) {
 	var order []string
 	seen := map[string]bool{}
-	var add func(name, by string) error
-	add = func(name, by string) error {
+	var add func(name string) error
+	add = func(name string) error {
 		if seen[name] {
 			return nil
 		}
 		seen[name] = true
-		path := k.modules[name]
-		if path == "" {
-			return fmt.Errorf("module %s, wanted by %s: not in kernel %s", name, by, k.Release)
-		}
-		needs, err := dependencies(path)
+		deps, err := needs(name)
 		if err != nil {
-			return fmt.Errorf("module %s: %w", name, err)
+			return err
 		}
-		for _, n := range needs {
-			if err := add(n, name); err != nil {
-				return err
+		for _, n := range deps {
+			if err := add(n); err != nil {
+				return fmt.Errorf("%w (for %s)", err, name)
 			}
 		}
-		order = append(order, path)
+		order = append(order, name)
 		return nil
 	}
 	for _, n := range names {
-		if err := add(moduleName(n), "the lab"); err != nil {
+		if err := add(moduleName(n)); err != nil {
 			return nil, err
 		}
 	}
@@ -98,16 +112,16 @@ func (k *Kernel) Modules(names ...string) ([]string, error) {
 func dependencies(path string) ([]string, error) {
 	f, err := elf.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("module %s: %w", path, err)
 	}
 	defer func() { _ = f.Close() }()
 	s := f.Section(".modinfo")
 	if s == nil {
-		return nil, errors.New("no .modinfo section: not a kernel module")
+		return nil, fmt.Errorf("module %s: no .modinfo section: not a kernel module", path)
 	}
 	info, err := s.Data()
 	if err != nil {
-		return nil, fmt.Errorf("read .modinfo: %w", err)
+		return nil, fmt.Errorf("module %s: read .modinfo: %w", path, err)
 	}
 	return parseModinfo(info), nil
 }
@@ -145,11 +159,5 @@ func parseModinfo(info []byte) []string {
 // relative is a module's path below /lib/modules/RELEASE.
 func (k *Kernel) relative(path string) (string, error) {
 	r, err := filepath.Rel(k.folder, path)
-	if err != nil {
-		return "", err
-	}
-	if _, err := os.Stat(path); err != nil {
-		return "", err
-	}
-	return filepath.ToSlash(r), nil
+	return filepath.ToSlash(r), err
 }

@@ -24,6 +24,7 @@ import (
 var (
 	cache   = flag.String("cache", "../../build/lab", "folder that holds the unpacked kernel and takes what the lab builds")
 	verbose = flag.Bool("console", false, "show the guest's console")
+	strict  = flag.Bool("strict", false, "build our programs for the guest with the race detector and cgocheck2, and run them with GOGC=1")
 )
 
 // labTime bounds the whole lab, boot included.
@@ -222,8 +223,14 @@ func buildImage(ctx context.Context, k *Kernel) (string, error) {
 		"guest-receive": {"1", "ibverbs"},
 		"guest-request": {"1", "ibverbs"},
 	} {
-		build := exec.CommandContext(ctx, goTool, "build", "-trimpath", "-tags", how.tags, "-o", bin, "rocelink/agent/lab/cmd/"+name)
-		build.Env = append(os.Environ(), "CGO_ENABLED="+how.cgo)
+		args := []string{"build", "-trimpath", "-tags", how.tags, "-o", bin}
+		env := append(os.Environ(), "CGO_ENABLED="+how.cgo)
+		if *strict && how.cgo == "1" {
+			args = append(args, "-race")
+			env = append(env, "GOEXPERIMENT=cgocheck2")
+		}
+		build := exec.CommandContext(ctx, goTool, append(args, "rocelink/agent/lab/cmd/"+name)...)
+		build.Env = env
 		if out, err := build.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%v: %w: %s", build, err, out)
 		}

@@ -51,7 +51,11 @@ type program struct {
 // start starts a program and stops it when the case ends.
 func start(ctx context.Context, t *testing.T, args ...string) *program {
 	t.Helper()
-	p, err := guest.Start(remote.Command{Args: args, Limit: caseTime})
+	cmd := remote.Command{Args: args, Limit: caseTime}
+	if *strict {
+		cmd.Env = []string{"GOGC=1"}
+	}
+	p, err := guest.Start(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,10 +34,12 @@ type echo struct {
 	size    uint32
 	out     *io.PipeWriter
 	pings   atomic.Uint64
+	answers uint64 // how many pings are answered
 	ended   chan error
+	before  counters // of rxe
 }
 
-func newEcho(t *testing.T, s *segment, size uint32) *echo {
+func newEcho(t *testing.T, s *segment, size uint32, answers uint64) *echo {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -55,7 +57,7 @@ func newEcho(t *testing.T, s *segment, size uint32) *echo {
 	in, out := io.Pipe()
 	source := model.NewSource(in, model.SourceConfig{})
 	undo(source.Close)
-	e := &echo{t: t, size: size, out: out, ended: make(chan error, 1)}
+	e := &echo{t: t, size: size, out: out, answers: answers, ended: make(chan error, 1)}
 	e.board = newBoard(t, s, model.FaultConfig{}, source)
 
 	const receives = 64
@@ -82,7 +84,9 @@ func newEcho(t *testing.T, s *segment, size uint32) *echo {
 	must(e.qp.Init(verbs.LocalWrite))
 	e.loop, err = receive.New(receive.Config{QP: e.qp, CQ: cq, Memory: memory, LKey: mr.LKey(), Verb: rocelink.VerbSend,
 		Slots: receives, Stride: stride, FrameBytes: size, Sink: sink.Func(func(f *receive.Frame) receive.Verdict {
-			e.pings.Add(1)
+			if e.pings.Add(1) > e.answers {
+				return 0
+			}
 			if _, err := out.Write(f.Data); err != nil {
 				return receive.Refused
 			}
@@ -94,6 +98,7 @@ func newEcho(t *testing.T, s *segment, size uint32) *echo {
 	must(err)
 	undo(e.gateway.Close)
 	e.peer = verbs.PeerAttributes{Address: near, MAC: s.guestMAC, MTU: s.mtu, MinRNRTimer: 12}
+	e.before = s.hardware(bounded(t), t)
 	s.attach(t, e.take)
 	return e
 }
@@ -136,6 +141,7 @@ func (e *echo) finish(ctx context.Context) (pings, pongs uint64) {
 	}
 	e.board.finished(ctx.Done())
 	pongs = e.board.count(e.board.stream, regs.StreamStatFramesDone)
+	e.t.Logf("fabric %v; gateway %+v; rxe %v", e.board.counters(), e.gateway.Counters(), e.board.segment.hardware(ctx, e.t).since(e.before))
 	e.loop.Stop()
 	if err := e.qp.SetError(); err != nil {
 		e.t.Error(err)
@@ -159,7 +165,7 @@ func TestPingpong(t *testing.T) {
 			t.Run(fmt.Sprintf("client/%d", size), func(t *testing.T) {
 				report(t)
 				ctx := bounded(t)
-				e := newEcho(t, s, size)
+				e := newEcho(t, s, size, count)
 				at, accept := listen(ctx, t)
 				p, err := guest.Start(remote.Command{Args: args(at, hostFromGuest), Limit: caseTime})
 				if err != nil {
@@ -177,7 +183,9 @@ func TestPingpong(t *testing.T) {
 			t.Run(fmt.Sprintf("server/%d", size), func(t *testing.T) {
 				report(t)
 				ctx := bounded(t)
-				e := newEcho(t, s, size)
+				// The last ping has no answer: the server has had all it
+				// wants and is gone.
+				e := newEcho(t, s, size, count-1)
 				p, err := guest.Start(remote.Command{Args: args(port), Limit: caseTime})
 				if err != nil {
 					t.Fatal(err)
@@ -196,7 +204,9 @@ func TestPingpong(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Log(ended(ctx, t, p))
-				e.finish(ctx)
+				pings, pongs := e.finish(ctx)
+				equal(t, "pings", pings, count)
+				equal(t, "pongs", pongs, count)
 			})
 		}
 	})

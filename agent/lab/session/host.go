@@ -55,6 +55,8 @@ func (h *Host) Close() error { return errors.Join(h.close(), h.dev.Close()) }
 
 func (h *Host) handle(q Request) (Reply, error) {
 	switch {
+	case q.Open != nil && h.loop != nil:
+		return Reply{}, errors.New("a session is open already")
 	case q.Open != nil:
 		o, err := h.setUp(*q.Open)
 		if err != nil {
@@ -75,9 +77,6 @@ func (h *Host) handle(q Request) (Reply, error) {
 }
 
 func (h *Host) setUp(o Open) (*Opened, error) {
-	if h.loop != nil {
-		return nil, errors.New("a session is open already")
-	}
 	h.open = o
 	port, err := h.dev.Port()
 	if err != nil {

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command guest-init is the first program of a lab guest. It mounts, loads the
 // modules of the image, brings up the control port, connects to the host and
 // runs what package remote asks for, until the host says to power off or is

@@ -1,0 +1,85 @@
+//go:build linux
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestArguments(t *testing.T) {
+	args := arguments(&Config{Kernel: &Kernel{Image: "/k"}, Image: "/i", MemoryMB: 512,
+		Cables: []Cable{{MAC: portMAC}, {MAC: farMAC, MTU: 4200}}}, 4711)
+	for _, want := range [][]string{
+		{"-kernel", "/k"}, {"-initrd", "/i"}, {"-m", "512"}, {"-smp", "2"},
+		{"-netdev", "dgram,id=wire0,local.type=fd,local.str=3"}, {"-netdev", "dgram,id=wire1,local.type=fd,local.str=4"},
+		{"-device", "virtio-net-pci,netdev=wire0,mac=02:00:00:00:00:01,host_mtu=1500,romfile="},
+		{"-device", "virtio-net-pci,netdev=wire1,mac=02:00:00:00:00:02,host_mtu=4200,romfile="},
+	} {
+		found := false
+		for i := range args[:len(args)-1] {
+			found = found || args[i] == want[0] && args[i+1] == want[1]
+		}
+		if !found {
+			t.Errorf("no %q in %q", want, args)
+		}
+	}
+	if i := slices.Index(args, "-append"); !strings.HasSuffix(args[i+1], " lab.host=10.0.2.2:4711") {
+		t.Errorf("kernel arguments %q", args[i+1])
+	}
+}
+
+// An emulator that is missing, fails at once, or never lets the guest speak is
+// an error that shows the console, and nothing of it stays.
+func TestStartFails(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	cfg := Config{Kernel: &Kernel{}, Cables: []Cable{{}}}
+	if _, err := Start(t.Context(), cfg); !errors.Is(err, ErrNoEmulator) {
+		t.Error(err)
+	}
+	fake := filepath.Join(dir, Emulator)
+	script := func(s string) {
+		if err := os.WriteFile(fake, []byte("#!/bin/sh\n"+s+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script("echo the reason; exit 1")
+	if _, err := Start(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "the reason") {
+		t.Error(err)
+	}
+	script("echo still booting; while :; do /bin/sleep 1; done")
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if _, err := Start(ctx, cfg); err == nil || !strings.Contains(err.Error(), "still booting") {
+		t.Error(err)
+	}
+	if d := time.Since(began); d > BootTime/2 {
+		t.Errorf("it took %v to give up", d)
+	}
+}
+
+func TestConsoleKeepsItsEnd(t *testing.T) {
+	var c console
+	for range 5000 {
+		if _, err := c.Write([]byte("a line\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Write([]byte("the last\xff\n")); err != nil {
+		t.Fatal(err)
+	}
+	if s := c.last(2); s != "a line\nthe last?" {
+		t.Errorf("%q", s)
+	}
+	if len(c.tail) > 16<<10 {
+		t.Errorf("%d bytes are kept", len(c.tail))
+	}
+}

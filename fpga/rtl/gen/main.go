@@ -17,6 +17,8 @@ func main() {
 		data []byte
 	}{
 		{"rl_icrc.vh", icrcHeader()},
+		{"rl_core_regs.sv", registerFile(block("Core"))},
+		{"rl_stream_regs.sv", registerFile(block("Stream"))},
 	} {
 		if err := os.WriteFile(f.name, f.data, 0o644); err != nil {
 			log.Fatalf("write %s: %v", f.name, err)

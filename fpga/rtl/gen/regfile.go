@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"rocelink/fpga/regs"
+)
+
+// words are written in capitals and are one word all the same.
+var words = strings.NewReplacer("RNR", "Rnr", "NAKs", "Naks", "KHz", "Khz", "IP", "Ip", "RKey", "Rkey", "PKey", "Pkey")
+
+// snake turns CamelCase into lower_snake.
+func snake(name string) string {
+	var out strings.Builder
+	rs := []rune(words.Replace(name))
+	for i, r := range rs {
+		if upper(r) && i > 0 && (!upper(rs[i-1]) || i+1 < len(rs) && !upper(rs[i+1])) {
+			out.WriteByte('_')
+		}
+		out.WriteRune(r)
+	}
+	if s := strings.ToLower(out.String()); s != "config" {
+		return s
+	}
+	return "config_word" // config is a word of the language
+}
+
+func upper(r rune) bool { return r >= 'A' && r <= 'Z' }
+
+// fixed reports a register that always reads its reset value.
+func fixed(r regs.Register) bool { return r.Access == regs.RO && r.Reset != 0 }
+
+// registerFile is the module that decodes a block's addresses.
+func registerFile(blk regs.Block) []byte {
+	var b bytes.Buffer
+	module := "rl_" + snake(blk.Name) + "_regs"
+	fmt.Fprintf(&b, "// %s\n", notice)
+	fmt.Fprintf(&b, "//\n// Registers of the block %q. What software writes comes out, what it reads\n", blk.Title)
+	fmt.Fprint(&b, "// goes in. A read is answered in the next cycle; a hole reads as 0. Writing a\n"+
+		"// command while one runs changes nothing; clear ends it.\n`default_nettype none\n\n")
+	fmt.Fprintf(&b, "module %s (\n    input  wire         clk,\n    input  wire         rst,\n\n", module)
+	fmt.Fprint(&b, "    // Bus\n    input  wire         write,\n    input  wire [9:0]   address,\n    input  wire [31:0]  wdata,\n    output reg  [31:0]  rdata,\n\n    // Registers\n")
+	var ports, reset, writes, reads []string
+	for _, r := range blk.Regs {
+		name := snake(r.Name)
+		bits := 32 * r.Words()
+		var parts []string
+		for w := range r.Words() {
+			value := fmt.Sprintf("%s[%d:%d]", name, 32*w+31, 32*w)
+			if fixed(r) {
+				value = fmt.Sprintf("32'h%08X", r.Reset)
+			}
+			parts = append(parts, value)
+			reads = append(reads, fmt.Sprintf("            10'h%03X: rdata <= %s;", r.Offset+uint32(4*w), value))
+		}
+		switch {
+		case fixed(r):
+			continue
+		case r.Access == regs.RW || r.Access == regs.SC:
+			ports = append(ports, fmt.Sprintf("    output reg  [%d:0]%s %s", bits-1, strings.Repeat(" ", 4), name))
+			reset = append(reset, fmt.Sprintf("            %s <= %d'h%X;", name, bits, r.Reset))
+			for w, word := range parts {
+				when := ""
+				if r.Access == regs.SC {
+					when = fmt.Sprintf("if (%s == 0) ", name)
+				}
+				writes = append(writes, fmt.Sprintf("                10'h%03X: %s%s <= wdata;", r.Offset+uint32(4*w), when, word))
+			}
+			if r.Access == regs.SC {
+				ports = append(ports, fmt.Sprintf("    input  wire         %s_clear", name))
+			}
+		default:
+			ports = append(ports, fmt.Sprintf("    input  wire [%d:0]%s %s", bits-1, strings.Repeat(" ", 4), name))
+		}
+	}
+	fmt.Fprintf(&b, "%s\n);\n\n", strings.Join(ports, ",\n"))
+	fmt.Fprint(&b, "    always @(posedge clk) begin\n        case (address)\n", strings.Join(reads, "\n"),
+		"\n            default: rdata <= 32'h0;\n        endcase\n    end\n\n")
+	fmt.Fprint(&b, "    always @(posedge clk) begin\n        if (rst) begin\n", strings.Join(reset, "\n"), "\n        end else begin\n")
+	for _, r := range blk.Regs {
+		if r.Access == regs.SC {
+			fmt.Fprintf(&b, "            if (%s_clear) %s <= 0;\n", snake(r.Name), snake(r.Name))
+		}
+	}
+	fmt.Fprint(&b, "            if (write)\n                case (address)\n", strings.Join(writes, "\n"),
+		"\n                default: ;\n                endcase\n        end\n    end\n\nendmodule\n\n`default_nettype wire\n")
+	return b.Bytes()
+}
+
+// block returns a block of the register table by name.
+func block(name string) regs.Block {
+	for _, b := range regs.Blocks() {
+		if b.Name == name {
+			return b
+		}
+	}
+	panic("rtl/gen: the register table has no block " + name)
+}

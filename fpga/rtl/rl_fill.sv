@@ -1,0 +1,204 @@
+// Writes packets' payload into the ring, a beat a cycle: frames of the traffic
+// generator, and the trailers that follow frames of verb Write.
+//
+// A PRBS31 frame begins with a state of 31 bits that takes four cycles to become
+// 512; from there each beat follows from the one before, s[n] = s[n-448] ^
+// s[n-496] (the recurrence squared four times). The last beat of a packet is
+// kept, so that frames of several queue pairs may alternate. Bytes behind the
+// end of a packet are zeros.
+`default_nettype none
+
+module rl_fill (
+    input  wire         clk,
+    input  wire         rst,
+
+    // Packets
+    input  wire         s_valid,
+    output wire         s_full,
+    input  wire [3:0]   s_qp,
+    input  wire [23:0]  s_psn,
+    input  wire [11:0]  s_start,   // first beat in the ring
+    input  wire [12:0]  s_length,  // bytes
+    input  wire         s_first,   // of its message
+    input  wire         s_trailer,
+    input  wire         s_prbs,
+    input  wire [18:0]  s_offset,  // of its first beat in the frame, in beats
+    input  wire [63:0]  s_sequence,
+    input  wire [31:0]  s_frame,   // bytes of the frame that a trailer follows
+    output wire         idle,
+
+    // Ring
+    output reg          ring_write,
+    output reg  [15:0]  ring_address,
+    output reg  [511:0] ring_data,
+
+    // Packets written: psn is the one after
+    output reg          filled,
+    output reg  [3:0]   filled_qp,
+    output reg  [23:0]  filled_psn
+);
+
+    localparam WIDTH = 4 + 24 + 12 + 13 + 3 + 19 + 64 + 32;
+
+    wire        empty;
+    wire        take;
+    wire [3:0]  qp;
+    wire [23:0] psn;
+    wire [11:0] start;
+    wire [12:0] length;
+    wire        first, trailer, prbs;
+    wire [18:0] offset;
+    wire [63:0] sequence_n;
+    wire [31:0] frame;
+    rl_fifo #(.WIDTH(WIDTH), .DEPTH_BITS(2)) packets (
+        .clk(clk), .rst(rst), .push(s_valid),
+        .in({s_qp, s_psn, s_start, s_length, s_first, s_trailer, s_prbs, s_offset, s_sequence, s_frame}), .full(s_full),
+        .pop(take), .out({qp, psn, start, length, first, trailer, prbs, offset, sequence_n, frame}), .empty(empty)
+    );
+
+    // Stage 0: which beat. A packet without payload writes none, but passes.
+    reg  [6:0]  beat;
+    wire [12:0] rounded = length + 13'd63;
+    wire        ends    = {1'b0, beat} + 8'd1 >= {1'b0, rounded[12:6]};
+    assign take = !empty && ends;
+
+    // Stages 1 to 4: the first beat of a PRBS frame, from its seed.
+    localparam BESIDE = 4 + 24 + 12 + 7 + 1 + 1 + 1 + 1 + 1 + 19 + 64 + 32 + 1;
+    reg  [3:0]          busy;
+    reg  [4*BESIDE-1:0] beside;
+    wire [12:0]         rest0 = length - {beat, 6'd0};
+    always @(posedge clk) begin
+        if (rst || empty)
+            beat <= 7'd0;
+        else
+            beat <= ends ? 7'd0 : beat + 7'd1;
+        busy   <= rst ? 4'd0 : {busy[2:0], !empty};
+        beside <= {beside[3*BESIDE-1:0],
+                   qp, psn, start + {5'd0, beat}, ends ? rest0[6:0] : 7'd64, beat == 7'd0, first && beat == 7'd0, ends,
+                   trailer, prbs, offset + {12'd0, beat}, sequence_n, frame, length != 13'd0};
+    end
+
+    // e is the state and what follows it; see pattern.Seed for the seed.
+    wire [29:0] seed = sequence_n[29:0] ^ 30'h2b5cf0a3;
+    reg  [61:0]  e1;
+    reg  [123:0] e2;
+    reg  [247:0] e3;
+    reg  [542:31] e4;
+    reg  [61:0]  n1;
+    reg  [123:0] n2;
+    reg  [247:0] n3;
+    reg  [542:0] n4;
+    integer n;
+    always @* begin
+        n1 = {31'd0, seed, 1'b1};
+        for (n = 31; n < 62; n = n + 1)
+            n1[n] = n1[n-28] ^ n1[n-31];
+        n2 = {62'd0, e1};
+        for (n = 62; n < 124; n = n + 1)
+            n2[n] = n2[n-56] ^ n2[n-62];
+        n3 = {124'd0, e2};
+        for (n = 124; n < 248; n = n + 1)
+            n3[n] = n3[n-112] ^ n3[n-124];
+        n4 = {295'd0, e3};
+        for (n = 248; n < 543; n = n + 1)
+            n4[n] = n4[n-224] ^ n4[n-248];
+    end
+    always @(posedge clk) begin
+        e1 <= n1;
+        e2 <= n2;
+        e3 <= n3;
+        e4 <= n4[542:31];
+    end
+
+    // Stage 5: the beat.
+    wire        valid4 = busy[3];
+    wire [3:0]  qp4;
+    wire [23:0] psn4;
+    wire [11:0] at4;
+    wire [6:0]  rest4;
+    wire        opens4, first4, ends4, trailer4, prbs4, some4;
+    wire [18:0] offset4;
+    wire [63:0] sequence4;
+    wire [31:0] frame4;
+    assign {qp4, psn4, at4, rest4, opens4, first4, ends4, trailer4, prbs4, offset4, sequence4, frame4, some4} =
+           beside[3*BESIDE +: BESIDE];
+
+    reg          valid5, ends5, prbs5, some5;
+    reg  [3:0]   qp5;
+    wire [511:0] kept;
+    reg  [511:0] beat5;
+    wire         recent   = valid5 && prbs5 && qp5 == qp4; // not kept yet
+    wire [511:0] previous = (opens4 && !recent) ? kept : beat5;
+    wire [511:0] follows;
+    genvar j;
+    generate
+        for (j = 0; j < 512; j = j + 1) begin : recurrence
+            if (j < 448)
+                assign follows[j] = previous[j+64] ^ previous[j+16];
+            else if (j < 496)
+                assign follows[j] = previous[j-384] ^ previous[j-432] ^ previous[j+16];
+            else
+                assign follows[j] = previous[j-384] ^ previous[j-480];
+        end
+    endgenerate
+    wire [511:0] counted;
+    generate
+        for (j = 0; j < 8; j = j + 1) begin : counter
+            assign counted[64*j +: 64] = {sequence4[31:0], {10'd0, offset4, j[2:0]}};
+        end
+    endgenerate
+
+    reg [23:0]  psn5;
+    reg [11:0]  at5;
+    reg [63:0]  mask5;
+    reg [511:0] other5; // what is no PRBS
+    always @(posedge clk) begin
+        valid5   <= valid4 && !rst;
+        ends5    <= ends4;
+        prbs5    <= prbs4 && !trailer4;
+        some5    <= some4;
+        qp5      <= qp4;
+        psn5     <= psn4;
+        at5      <= at4;
+        if (valid4)
+            beat5 <= first4 ? e4 : follows;
+        other5 <= trailer4 ? {384'd0, sequence4 + 64'd1, 32'd0, frame4} : counted;
+    end
+    generate
+        for (j = 0; j < 64; j = j + 1) begin : lanes
+            always @(posedge clk)
+                mask5[j] <= rest4 > j;
+        end
+    endgenerate
+
+    // A trailer is not a part of its frame: what is kept stays.
+    rl_table #(.WIDTH(512)) keeps (
+        .clk(clk), .write(valid5 && ends5 && prbs5), .waddress(qp5), .wdata(beat5), .raddress(qp4), .rdata(kept)
+    );
+
+    // Stage 6: into the ring. The packet may be sent two cycles later.
+    reg         ends6;
+    reg  [3:0]  qp6;
+    reg  [23:0] psn6;
+    generate
+        for (j = 0; j < 64; j = j + 1) begin : masks
+            always @(posedge clk)
+                ring_data[8*j +: 8] <= (prbs5 ? beat5[8*j +: 8] : other5[8*j +: 8]) & {8{mask5[j]}};
+        end
+    endgenerate
+    always @(posedge clk) begin
+        ring_write   <= valid5 && some5 && !rst;
+        ring_address <= {qp5, at5};
+        ends6        <= valid5 && ends5 && !rst;
+        qp6          <= qp5;
+        psn6         <= psn5;
+        filled       <= ends6 && !rst;
+        filled_qp    <= qp6;
+        filled_psn   <= psn6 + 24'd1;
+    end
+
+    assign idle = empty && busy == 4'd0 && !valid5 && !ends6 && !filled;
+
+endmodule
+
+`default_nettype wire

@@ -1,0 +1,428 @@
+// Streams make messages of frames, and messages are cut into packets here: for
+// each packet one entry of metadata and an order to fill the ring.
+//
+// Streams that may have work are served in turn, one packet at a time, five
+// cycles each. A packet is made when the window and the ring have room for it;
+// this is the only writer of the newest PSN and of the streams' states.
+`default_nettype none
+
+module rl_ingest #(
+    parameter QUEUE_PAIRS = 8
+) (
+    input  wire         clk,
+    input  wire         rst,
+    input  wire         enable,
+
+    // Commands; the machine stands still while paused
+    input  wire         pause,
+    output reg          paused,
+    input  wire [3:0]   index,
+    input  wire         qp_init,
+    input  wire         qp_drop,
+    input  wire [23:0]  init_psn,
+    input  wire [2:0]   init_mtu,
+    input  wire [8:0]   init_window,
+    input  wire         commit,
+    input  wire         start,
+    input  wire         stop,
+    input  wire         clear,
+    input  wire [2:0]   verb,
+    input  wire         prbs,
+    input  wire         solicited,
+    input  wire [24:0]  frame_bytes,
+    input  wire [31:0]  slots,
+    input  wire [31:0]  stride,
+    input  wire [63:0]  base,
+    input  wire [31:0]  rkey,
+    input  wire [63:0]  count,
+    input  wire [31:0]  kbps,
+    input  wire [49:0]  cost,
+    input  wire [63:0]  allow,
+    output wire         undelivered, // the stream of index has something on its way
+    output reg  [3*QUEUE_PAIRS-1:0] states,
+    output reg  [QUEUE_PAIRS-1:0]   ended,
+
+    // Queue pairs
+    input  wire [QUEUE_PAIRS-1:0] ready,
+    output wire [3:0]   look_qp,
+    input  wire [23:0]  look_una,
+    input  wire [12:0]  look_tail,
+    input  wire         delivered,
+    input  wire [3:0]   delivered_qp,
+    input  wire [15:0]  delivered_frames,
+    input  wire [31:0]  delivered_bytes,
+
+    // Metadata, one entry a PSN
+    output reg          meta_write,
+    output reg  [11:0]  meta_address,
+    output reg  [196:0] meta,
+    output reg  [108:0] done,
+
+    // Payload
+    output reg          fill_valid,
+    input  wire         fill_full,
+    output reg  [3:0]   fill_qp,
+    output reg  [23:0]  fill_psn,
+    output reg  [11:0]  fill_start,
+    output reg  [12:0]  fill_length,
+    output reg          fill_first,
+    output reg          fill_trailer,
+    output reg          fill_prbs,
+    output reg  [18:0]  fill_offset,
+    output reg  [63:0]  fill_sequence,
+    output reg  [31:0]  fill_frame,
+
+    // Registers
+    input  wire         snapshot,
+    output reg  [23:0]  stat_next_psn,
+    output wire [63:0]  stat_messages_posted,
+    output wire [63:0]  stat_bytes_posted,
+    output wire [63:0]  stat_window_stalls,
+    output wire [63:0]  stat_source_frames,
+    output wire [63:0]  stat_source_bytes,
+    output wire [63:0]  stat_frames_done,
+    output wire [63:0]  stat_bytes_done
+);
+
+`include "rl_wire.vh"
+`undef ROCELINK_REGS_VH // once a module, not once a compilation
+`include "rocelink_regs.vh"
+
+    localparam [12:0] RING_BEATS = 13'd4096; // of one queue pair
+    localparam [4:0]  ACK_EVERY  = 5'd16;    // packets without one inside a message
+    localparam [31:0] TRAILER    = 32'd16;
+
+    localparam [2:0] AT_PICK = 3'd0, AT_READ = 3'd1, AT_TAKE = 3'd2, AT_CHECK = 3'd3, AT_PUT = 3'd4;
+
+    reg  [2:0] at;
+    reg  [3:0] qp;
+    assign look_qp = qp;
+
+    // Streams whose turn it may be.
+    reg  [QUEUE_PAIRS-1:0] wants;
+    reg  [3:0] turn, pick;
+    reg        picked;
+    integer    k;
+    always @(posedge clk) begin : choose
+        reg        found_high, found_low;
+        reg [3:0]  high, low;
+        found_high = 1'b0;
+        found_low  = 1'b0;
+        high       = 4'd0;
+        low        = 4'd0;
+        for (k = QUEUE_PAIRS-1; k >= 0; k = k - 1) begin
+            wants[k] <= states[3*k +: 3] == RL_STREAM_STAT_STATE_STATE_RUNNING[2:0] ||
+                        states[3*k +: 3] == RL_STREAM_STAT_STATE_STATE_STOPPING[2:0];
+            if (wants[k]) begin
+                low       = k[3:0];
+                found_low = 1'b1;
+                if (k[3:0] >= turn) begin
+                    high       = k[3:0];
+                    found_high = 1'b1;
+                end
+            end
+        end
+        pick   <= found_high ? high : low;
+        picked <= found_low;
+    end
+
+    // What Commit gave, of the stream and of the queue pair.
+    localparam STREAM = 1 + 1 + 3 + 25 + 32 + 32 + 64 + 32 + 1 + 64;
+    wire [STREAM-1:0] stream_now;
+    reg  [2:0]  s_verb;
+    reg         s_prbs, s_solicited, s_counts;
+    reg  [24:0] s_frame_bytes;
+    reg  [31:0] s_last_slot, s_stride, s_rkey;
+    reg  [63:0] s_base, s_last;
+    rl_table #(.WIDTH(STREAM)) streams (
+        .clk(clk), .write(commit), .waddress(index),
+        .wdata({prbs, solicited, verb, frame_bytes, slots - 32'd1, stride, base, rkey, count != 64'd0, count - 64'd1}),
+        .raddress(qp), .rdata(stream_now)
+    );
+    wire [11:0] shape_now;
+    reg  [2:0]  mtu_code;
+    reg  [8:0]  window;
+    rl_table #(.WIDTH(12)) shapes (
+        .clk(clk), .write(qp_init), .waddress(index), .wdata({init_mtu, init_window}),
+        .raddress(qp), .rdata(shape_now)
+    );
+
+    wire [15:0] may;
+    reg         take;
+    rl_pacer pacer (
+        .clk(clk), .rst(rst), .set(commit), .set_index(index), .set_kbps(kbps), .set_cost(cost), .set_allow(allow),
+        .take(take), .take_index(qp), .may(may)
+    );
+
+    // Where a stream is.
+    localparam PLACE = 64 + 32 + 64 + 25 + 3;
+    reg              write_back;
+    wire [PLACE-1:0] place_now;
+    reg  [63:0] sequence_n, slot_address;
+    reg  [31:0] slot;
+    reg  [24:0] offset;
+    reg         active, trailer, owed;
+    rl_table #(.WIDTH(PLACE)) places (
+        .clk(clk), .write(write_back || commit || qp_drop), .waddress(commit || qp_drop ? index : qp),
+        .wdata(commit ? {64'd0, 32'd0, base, 25'd0, 3'd0} :
+               qp_drop ? {place_now[PLACE-1:28], 28'd0} : {sequence_n, slot, slot_address, offset, active, trailer, owed}),
+        .raddress(qp), .rdata(place_now)
+    );
+
+    // Where a queue pair is.
+    localparam NEWEST = 24 + 13 + 5 + 1 + 24 + 96;
+    wire [NEWEST-1:0] newest_now;
+    reg  [23:0] psn, stalled_at;
+    reg  [12:0] head;
+    reg  [4:0]  since_ack;
+    reg         stalled;
+    reg  [15:0] messages, frames;
+    reg  [31:0] bytes, frames_bytes;
+    rl_table #(.WIDTH(NEWEST)) newest (
+        .clk(clk), .write(write_back || qp_init || qp_drop), .waddress(qp_init || qp_drop ? index : qp),
+        .wdata(qp_init ? {init_psn, 139'd0} : qp_drop ? 163'd0 :
+               {psn, head, since_ack, stalled, stalled_at, frames_bytes, frames, bytes, messages}),
+        .raddress(qp), .rdata(newest_now)
+    );
+
+    reg  [23:0] una;
+    reg  [12:0] tail;
+    reg         up, on, stopping;
+    reg         posts;     // a message began in this turn
+    reg         takes;     // a frame was taken in this turn
+    wire        is_write = s_verb == RL_STREAM_CONFIG_VERB_WRITE[2:0] || s_verb == RL_STREAM_CONFIG_VERB_WRITE_IMM[2:0];
+    wire        has_imm  = s_verb == RL_STREAM_CONFIG_VERB_SEND_IMM[2:0] || s_verb == RL_STREAM_CONFIG_VERB_WRITE_IMM[2:0];
+
+    // Of the next packet.
+    reg  [24:0] rest, message_bytes;
+    reg  [12:0] mtu;
+    reg  [23:0] inflight;
+    reg  [12:0] used;
+    reg  [12:0] length;
+    reg         last;
+    wire [24:0] rest_now = message_bytes - offset;
+    wire [6:0]  beats    = length[12:6] + {6'd0, |length[5:0]};
+    wire        full     = inflight >= {15'd0, window} || RING_BEATS - used < {6'd0, beats};
+    wire        first    = offset == 25'd0;
+    wire        write_op = is_write;
+    wire        imm      = last && has_imm;
+    wire        put      = at == AT_PUT && !full && !fill_full;
+    wire        asks_ack = last || since_ack == ACK_EVERY - 5'd1 || inflight + 24'd1 >= {15'd0, window};
+    wire        frame_ends = last && (trailer || s_verb != RL_STREAM_CONFIG_VERB_WRITE[2:0]);
+
+    wire [15:0] messages_next     = messages + 16'd1;
+    wire [31:0] bytes_next        = bytes + {7'd0, message_bytes};
+    wire [15:0] frames_next       = frames + {15'd0, frame_ends};
+    wire [31:0] frames_bytes_next = frame_ends ? frames_bytes + {7'd0, s_frame_bytes} : frames_bytes;
+
+    reg         next_state_set;
+    reg  [2:0]  next_state;
+    reg         stalls;
+
+    always @(posedge clk) begin
+        meta_write     <= 1'b0;
+        fill_valid     <= 1'b0;
+        write_back     <= 1'b0;
+        take           <= 1'b0;
+        next_state_set <= 1'b0;
+        stalls         <= 1'b0;
+        paused         <= pause && at == AT_PICK && !write_back && !next_state_set && !meta_write && !fill_valid;
+
+        case (at)
+            AT_PICK: begin
+                posts <= 1'b0;
+                takes <= 1'b0;
+                if (!pause && enable && picked && !next_state_set) begin
+                    at   <= AT_READ;
+                    qp   <= pick;
+                    turn <= pick + 4'd1;
+                end
+            end
+            AT_READ: begin
+                at <= AT_TAKE;
+                {s_prbs, s_solicited, s_verb, s_frame_bytes, s_last_slot, s_stride, s_base, s_rkey, s_counts, s_last} <= stream_now;
+                {mtu_code, window} <= shape_now;
+                {sequence_n, slot, slot_address, offset, active, trailer, owed} <= place_now;
+                {psn, head, since_ack, stalled, stalled_at, frames_bytes, frames, bytes, messages} <= newest_now;
+                una      <= look_una;
+                tail     <= look_tail;
+                up       <= 1'b0;
+                on       <= 1'b0;
+                stopping <= 1'b0;
+                for (k = 0; k < QUEUE_PAIRS; k = k + 1)
+                    if (qp == k[3:0]) begin
+                        up       <= ready[k];
+                        on       <= states[3*k +: 3] == RL_STREAM_STAT_STATE_STATE_RUNNING[2:0];
+                        stopping <= states[3*k +: 3] == RL_STREAM_STAT_STATE_STATE_STOPPING[2:0];
+                    end
+            end
+            AT_TAKE: begin
+                at            <= AT_CHECK;
+                message_bytes <= trailer ? TRAILER[24:0] : s_frame_bytes;
+                mtu           <= 13'd128 << mtu_code;
+                inflight      <= psn - una;
+                used          <= head - tail;
+                if (!up || !on && !stopping) begin
+                    at             <= AT_PICK;
+                    next_state_set <= on || stopping;
+                    next_state     <= RL_STREAM_STAT_STATE_STATE_ERROR[2:0];
+                end else if (!active) begin
+                    offset <= 25'd0;
+                    if (owed) begin
+                        owed          <= 1'b0;
+                        active        <= 1'b1;
+                        trailer       <= 1'b1;
+                        message_bytes <= TRAILER[24:0];
+                        posts         <= 1'b1;
+                    end else if (stopping) begin
+                        at             <= AT_PICK;
+                        next_state_set <= psn == una;
+                        next_state     <= RL_STREAM_STAT_STATE_STATE_STOPPED[2:0];
+                    end else if (!may[qp])
+                        at <= AT_PICK;
+                    else begin
+                        active         <= 1'b1;
+                        trailer        <= 1'b0;
+                        owed           <= s_verb == RL_STREAM_CONFIG_VERB_WRITE[2:0];
+                        message_bytes  <= s_frame_bytes;
+                        take           <= 1'b1;
+                        posts          <= 1'b1;
+                        takes          <= 1'b1;
+                        next_state_set <= s_counts && sequence_n == s_last;
+                        next_state     <= RL_STREAM_STAT_STATE_STATE_STOPPING[2:0];
+                    end
+                end
+            end
+            AT_CHECK: begin
+                at     <= AT_PUT;
+                rest   <= rest_now;
+                last   <= rest_now <= {12'd0, mtu};
+                length <= (rest_now <= {12'd0, mtu}) ? rest_now[12:0] : mtu;
+            end
+            default:
+                if (full) begin
+                    at         <= AT_PICK;
+                    write_back <= 1'b1;
+                    stalled    <= 1'b1;
+                    stalled_at <= una;
+                    stalls     <= !stalled || stalled_at != una;
+                end else if (!fill_full) begin
+                    at         <= AT_PICK;
+                    write_back <= 1'b1;
+                    psn        <= psn + 24'd1;
+                    head       <= head + {6'd0, beats};
+                    since_ack  <= asks_ack ? 5'd0 : since_ack + 5'd1;
+                    offset     <= offset + {12'd0, length};
+                    if (last) begin
+                        active   <= 1'b0;
+                        messages <= messages_next;
+                        bytes    <= bytes_next;
+                    end
+                    if (frame_ends) begin
+                        trailer      <= 1'b0;
+                        frames       <= frames_next;
+                        frames_bytes <= frames_bytes_next;
+                        sequence_n   <= sequence_n + 64'd1;
+                        slot         <= (slot == s_last_slot) ? 32'd0 : slot + 32'd1;
+                        slot_address <= (slot == s_last_slot) ? s_base : slot_address + {32'd0, s_stride};
+                    end
+                    meta_write <= 1'b1;
+                    fill_valid <= 1'b1;
+                end
+        endcase
+
+        meta_address <= {qp, psn[7:0]};
+        meta[RL_META_OPCODE    +: 8]  <= (write_op ? 8'h06 : 8'h00) + ((first && last) ? 8'h04 : last ? 8'h02 : first ? 8'h00 : 8'h01) +
+                                         {7'd0, imm};
+        meta[RL_META_SOLICITED]       <= last && s_solicited && !trailer;
+        meta[RL_META_ACK]             <= asks_ack;
+        meta[RL_META_RETH]            <= write_op && first;
+        meta[RL_META_IMM]             <= imm;
+        meta[RL_META_LENGTH    +: 13] <= length;
+        meta[RL_META_START     +: 12] <= head[11:0];
+        meta[RL_META_ADDRESS   +: 64] <= trailer ? slot_address + {32'd0, s_stride} - 64'd16 : slot_address;
+        meta[RL_META_RKEY      +: 32] <= s_rkey;
+        meta[RL_META_DMA       +: 32] <= {7'd0, message_bytes};
+        meta[RL_META_IMMDT     +: 32] <= sequence_n[31:0];
+        done[RL_DONE_TAIL      +: 13] <= head + {6'd0, beats};
+        done[RL_DONE_MESSAGES  +: 16] <= last ? messages_next : messages;
+        done[RL_DONE_BYTES     +: 32] <= last ? bytes_next : bytes;
+        done[RL_DONE_FRAMES    +: 16] <= frames_next;
+        done[RL_DONE_FRAMEBYTES +: 32] <= frames_bytes_next;
+
+        fill_qp       <= qp;
+        fill_psn      <= psn;
+        fill_start    <= head[11:0];
+        fill_length   <= length;
+        fill_first    <= first;
+        fill_trailer  <= trailer;
+        fill_prbs     <= s_prbs;
+        fill_offset   <= offset[24:6];
+        fill_sequence <= sequence_n;
+        fill_frame    <= {7'd0, s_frame_bytes};
+
+        // States: the machine's own changes, and commands while it stands still.
+        for (k = 0; k < QUEUE_PAIRS; k = k + 1) begin
+            if (next_state_set && qp == k[3:0]) begin
+                states[3*k +: 3] <= next_state;
+                if (next_state == RL_STREAM_STAT_STATE_STATE_STOPPING[2:0])
+                    ended[k] <= 1'b1;
+            end
+            if (index == k[3:0]) begin
+                if (commit)
+                    states[3*k +: 3] <= RL_STREAM_STAT_STATE_STATE_CONFIGURED[2:0];
+                if (start)
+                    states[3*k +: 3] <= RL_STREAM_STAT_STATE_STATE_RUNNING[2:0];
+                if (stop && states[3*k +: 3] == RL_STREAM_STAT_STATE_STATE_RUNNING[2:0])
+                    states[3*k +: 3] <= RL_STREAM_STAT_STATE_STATE_STOPPING[2:0];
+                if (qp_drop && (states[3*k +: 3] == RL_STREAM_STAT_STATE_STATE_RUNNING[2:0] ||
+                                states[3*k +: 3] == RL_STREAM_STAT_STATE_STATE_STOPPING[2:0]))
+                    states[3*k +: 3] <= RL_STREAM_STAT_STATE_STATE_ERROR[2:0];
+                if (clear) begin
+                    states[3*k +: 3] <= RL_STREAM_STAT_STATE_STATE_IDLE[2:0];
+                    ended[k]         <= 1'b0;
+                end
+            end
+        end
+
+        if (pause && at == AT_PICK && !write_back && !next_state_set)
+            qp <= index;
+        if (snapshot)
+            stat_next_psn <= newest_now[NEWEST-1 -: 24];
+
+        if (rst) begin
+            at             <= AT_PICK;
+            turn           <= 4'd0;
+            paused         <= 1'b0;
+            meta_write     <= 1'b0;
+            fill_valid     <= 1'b0;
+            write_back     <= 1'b0;
+            take           <= 1'b0;
+            next_state_set <= 1'b0;
+            stalls         <= 1'b0;
+            states         <= 0;
+            ended          <= 0;
+        end
+    end
+
+    assign undelivered = place_now[2] || place_now[0] || newest_now[NEWEST-1 -: 24] != look_una;
+
+    // Counters. A message is counted when it begins, which is known in AT_CHECK.
+    wire        count_now = at == AT_CHECK;
+    wire [3:0]  count_at  = (qp_drop || qp_init || clear) ? index : qp;
+    wire [31:0] posted    = posts ? {7'd0, message_bytes} : 32'd0;
+    wire [24:0] taken     = takes ? s_frame_bytes : 25'd0;
+    wire        qp_clear  = qp_drop || qp_init;
+
+    rl_counter messages_posted (.clk(clk), .enable(count_now), .clear(qp_clear), .index(count_at), .add(posts), .snapshot(snapshot), .snapshot_index(index), .value(stat_messages_posted));
+    rl_counter #(.WIDTH(32)) bytes_posted (.clk(clk), .enable(count_now), .clear(qp_clear), .index(count_at), .add(posted), .snapshot(snapshot), .snapshot_index(index), .value(stat_bytes_posted));
+    rl_counter window_stalls (.clk(clk), .enable(stalls), .clear(qp_clear), .index(count_at), .add(1'b1), .snapshot(snapshot), .snapshot_index(index), .value(stat_window_stalls));
+    rl_counter source_frames (.clk(clk), .enable(count_now), .clear(clear), .index(count_at), .add(takes), .snapshot(snapshot), .snapshot_index(index), .value(stat_source_frames));
+    rl_counter #(.WIDTH(25)) source_bytes (.clk(clk), .enable(count_now), .clear(clear), .index(count_at), .add(taken), .snapshot(snapshot), .snapshot_index(index), .value(stat_source_bytes));
+    wire [3:0]  delivered_at = clear ? index : delivered_qp;
+    rl_counter #(.WIDTH(16)) frames_done (.clk(clk), .enable(delivered), .clear(clear), .index(delivered_at), .add(delivered_frames), .snapshot(snapshot), .snapshot_index(index), .value(stat_frames_done));
+    rl_counter #(.WIDTH(32)) bytes_done (.clk(clk), .enable(delivered), .clear(clear), .index(delivered_at), .add(delivered_bytes), .snapshot(snapshot), .snapshot_index(index), .value(stat_bytes_done));
+
+endmodule
+
+`default_nettype wire

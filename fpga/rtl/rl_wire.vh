@@ -1,0 +1,70 @@
+// Layouts that several modules share, and byte order.
+
+// What a queue pair's packets have in common, as Commit writes it.
+localparam RL_PEER_DST_MAC   = 0;   // 48
+localparam RL_PEER_SRC_MAC   = 48;  // 48
+localparam RL_PEER_SRC_IP    = 96;  // 32
+localparam RL_PEER_DST_IP    = 128; // 32
+localparam RL_PEER_SRC_PORT  = 160; // 16
+localparam RL_PEER_QPN       = 176; // 24
+localparam RL_PEER_PKEY      = 200; // 16
+localparam RL_PEER_CLASS     = 216; // 8
+localparam RL_PEER_HOPS      = 224; // 8
+localparam RL_PEER_SUM       = 232; // 16, of the IPv4 header without the length
+localparam RL_PEER_WIDTH     = 248;
+
+// What a packet in the ring is: one entry a PSN.
+localparam RL_META_OPCODE    = 0;   // 8
+localparam RL_META_SOLICITED = 8;   // 1
+localparam RL_META_ACK       = 9;   // 1
+localparam RL_META_RETH      = 10;  // 1
+localparam RL_META_IMM       = 11;  // 1
+localparam RL_META_LENGTH    = 12;  // 13, bytes of payload
+localparam RL_META_START     = 25;  // 12, first beat in the queue pair's ring
+localparam RL_META_ADDRESS   = 37;  // 64
+localparam RL_META_RKEY      = 101; // 32
+localparam RL_META_DMA       = 133; // 32, bytes of the message
+localparam RL_META_IMMDT     = 165; // 32
+localparam RL_META_WIDTH     = 197;
+
+// What is done when a packet is acknowledged: sums up to and with it.
+localparam RL_DONE_TAIL      = 0;   // 13, the ring is free up to here
+localparam RL_DONE_MESSAGES  = 13;  // 16
+localparam RL_DONE_BYTES     = 29;  // 32
+localparam RL_DONE_FRAMES    = 61;  // 16
+localparam RL_DONE_FRAMEBYTES = 77; // 32
+localparam RL_DONE_WIDTH     = 109;
+
+// A response that reached its queue pair.
+localparam RL_EVENT_QP       = 0;   // 4
+localparam RL_EVENT_KIND     = 4;   // 2
+localparam RL_EVENT_CODE     = 6;   // 5
+localparam RL_EVENT_PSN      = 11;  // 24
+localparam RL_EVENT_MSN      = 35;  // 24
+localparam RL_EVENT_EPOCH    = 59;  // 2, of the queue pair
+localparam RL_EVENT_WIDTH    = 61;
+localparam [1:0] RL_KIND_ACK  = 2'd0;
+localparam [1:0] RL_KIND_RNR  = 2'd1;
+localparam [1:0] RL_KIND_NAK  = 2'd2;
+localparam [1:0] RL_KIND_READ = 2'd3;
+
+// The wire is big-endian and its first byte is the lowest.
+function [15:0] be16(input [15:0] v);
+    be16 = {v[7:0], v[15:8]};
+endfunction
+function [23:0] be24(input [23:0] v);
+    be24 = {v[7:0], v[15:8], v[23:16]};
+endfunction
+function [31:0] be32(input [31:0] v);
+    be32 = {v[7:0], v[15:8], v[23:16], v[31:24]};
+endfunction
+function [47:0] be48(input [47:0] v);
+    be48 = {be24(v[23:0]), be24(v[47:24])};
+endfunction
+function [63:0] be64(input [63:0] v);
+    be64 = {be32(v[31:0]), be32(v[63:32])};
+endfunction
+// One's complement sum of 16 bits.
+function [15:0] fold17(input [16:0] v);
+    fold17 = v[15:0] + {15'd0, v[16]};
+endfunction

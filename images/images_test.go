@@ -6,10 +6,10 @@ import (
 	"crypto/ed25519"
 	"crypto/x509"
 	"debug/elf"
+	"encoding/binary"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -34,23 +34,24 @@ import (
 	"rocelink/images/sdcard"
 )
 
-// hello is a static program for a board, built once.
-var hello string
-
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "images-test")
-	if err == nil {
-		hello = filepath.Join(dir, "hello")
-		err = new(program.Build).Program(context.Background(), "./program/testdata/hello", hello)
+// executable is the file of what passes for a static program for 64-bit ARM: an
+// ELF header and one segment.
+func executable(t *testing.T) []byte {
+	t.Helper()
+	text := strings.Repeat("a program ", 600)
+	h := elf.Header64{
+		Type: uint16(elf.ET_EXEC), Machine: uint16(elf.EM_AARCH64), Version: uint32(elf.EV_CURRENT),
+		Phoff: 64, Ehsize: 64, Phentsize: 56, Phnum: 1,
 	}
-	code := 1
-	if err == nil {
-		code = m.Run()
-	} else {
-		fmt.Fprintln(os.Stderr, err)
+	copy(h.Ident[:], []byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)})
+	p := elf.Prog64{Type: uint32(elf.PT_LOAD), Off: 120, Filesz: uint64(len(text)), Memsz: uint64(len(text))}
+	var b bytes.Buffer
+	for _, v := range []any{h, p, []byte(text)} {
+		if err := binary.Write(&b, binary.LittleEndian, v); err != nil {
+			t.Fatal(err)
+		}
 	}
-	os.RemoveAll(dir)
-	os.Exit(code)
+	return b.Bytes()
 }
 
 const description = `
@@ -111,6 +112,7 @@ func config(t *testing.T) Config {
 	if err := kerneltest.Tree(k); err != nil {
 		t.Fatal(err)
 	}
+	hello := write(t, filepath.Join(dir, "hello"), executable(t))
 	write(t, filepath.Join(dir, "firmware/vendor/optics.bin"), []byte("optics"))
 	return Config{
 		Board: write(t, filepath.Join(dir, "unit.yaml"), []byte(description)),
@@ -119,7 +121,7 @@ func config(t *testing.T) Config {
 		Firmware:   filepath.Join(dir, "firmware"),
 		Settings:   []string{"nats=nats://10.0.0.1:4222", "address=192.168.0.2"},
 		Arguments:  []string{"loglevel=4"},
-		Time:       time.Unix(1_700_000_000, 0), Version: "v1",
+		Time:       time.Unix(1_700_000_000, 0), Version: "v1", CardSize: 44 << 20,
 	}
 }
 
@@ -184,7 +186,7 @@ func TestBuild(t *testing.T) {
 	// The initramfs is what init and boardd expect.
 	packed := read(t, c.Out, InitramfsFile+".zst")
 	files := unpack(t, packed)
-	program := string(read(t, hello))
+	program := string(executable(t))
 	want := map[string]string{
 		"init": program, "bin/boardd": program,
 		"etc/rocelink/board.yaml":        description,
@@ -384,12 +386,12 @@ func TestRefused(t *testing.T) {
 			}
 		}},
 		{"amd64 program", "EM_X86_64", program.ErrProgram, func(t *testing.T, c *Config) {
-			d := bytes.Clone(read(t, hello))
+			d := executable(t)
 			d[18] = byte(elf.EM_X86_64)
 			c.Boardd = write(t, filepath.Join(t.TempDir(), "boardd"), d)
 		}},
 		{"init cut off", "cut off", program.ErrProgram, func(t *testing.T, c *Config) {
-			c.Init = write(t, filepath.Join(t.TempDir(), "init"), read(t, hello)[:5000])
+			c.Init = write(t, filepath.Join(t.TempDir(), "init"), executable(t)[:5000])
 		}},
 		{"no init", "none", os.ErrNotExist, func(_ *testing.T, c *Config) { c.Init += ".none" }},
 		{"over budget", "bin/boardd", initramfs.ErrTooLarge, func(_ *testing.T, c *Config) { c.MaxInitramfs = 1000 }},
@@ -411,11 +413,11 @@ func TestRefused(t *testing.T) {
 		{"quote", "quotes", nil, func(_ *testing.T, c *Config) { c.Arguments = []string{`x="`} }},
 		{"long command line", "2047", nil, func(_ *testing.T, c *Config) { c.Arguments = []string{strings.Repeat("x", 2000)} }},
 		{"card too small", "need", sdcard.ErrTooSmall, func(_ *testing.T, c *Config) { c.CardSize = 1 << 20 }},
-		{"half a BOOT.BIN", "PMU firmware", bootbin.ErrInput, func(_ *testing.T, c *Config) { c.Boot = bootbin.Inputs{FSBL: hello} }},
-		{"PDI for ZynqMP", "versal", bootbin.ErrInput, func(_ *testing.T, c *Config) { c.DeviceImage = hello }},
+		{"half a BOOT.BIN", "BOOT.BIN: first stage", bootbin.ErrInput, func(_ *testing.T, c *Config) { c.Boot = bootbin.Inputs{FSBL: c.Init} }},
+		{"PDI for ZynqMP", "versal", bootbin.ErrInput, func(_ *testing.T, c *Config) { c.DeviceImage = c.Init }},
 		{"no bitstream", "none.bit", os.ErrNotExist, func(_ *testing.T, c *Config) { c.Bitstream = "none.bit" }},
 		{"a program as bitstream", "sync word", bootbin.ErrInput, func(t *testing.T, c *Config) {
-			c.Bitstream = write(t, filepath.Join(t.TempDir(), "x.bit"), read(t, hello))
+			c.Bitstream = write(t, filepath.Join(t.TempDir(), "x.bit"), executable(t))
 		}},
 		{"no key", "none.pem", os.ErrNotExist, func(_ *testing.T, c *Config) { c.SigningKey = "none.pem" }},
 		{"a program as key", "PRIVATE KEY", nil, func(t *testing.T, c *Config) {

@@ -155,7 +155,7 @@ func TestRefused(t *testing.T) {
 func TestFull(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "card.img")
 	c := &Card{Time: when}
-	for i := range 60 {
+	for i := range 44 {
 		c.Files = append(c.Files, File{Name: "folder" + string(rune('a'+i%26)) + "/file-with-a-long-name-" + string(rune('A'+i/26)), Data: noise(1<<20 + i)})
 	}
 	c.Size = 1 << 20

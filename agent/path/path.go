@@ -46,7 +46,7 @@ type State string
 const (
 	OK      State = "ok"
 	Broken  State = "broken"  // the first stage that falls behind
-	After   State = "after"   // after the broken one: what it counts says nothing
+	After   State = "after"   // after a broken one that lets nothing through
 	Absent  State = "absent"  // the verb or the device has no such stage
 	Unknown State = "unknown" // not heard
 )
@@ -235,7 +235,7 @@ func (e *evidence) path() Path {
 	}
 	p.Diagnosis, p.Broken = e.diagnose()
 	if e.key.stream != "" {
-		p.Stages = e.stages(p.Broken)
+		p.Stages = e.stages(p.Broken, p.Diagnosis.Severity)
 	}
 	return p
 }

@@ -502,10 +502,12 @@ func TestFaults(t *testing.T) {
 			if p.Diagnosis.Severity.Rank() > Note.Rank() && p.Diagnosis.Remedy == "" {
 				t.Error("no remedy")
 			}
+			past := false
 			for _, s := range p.Stages {
-				if (s.State == Broken) != (s.Name == tc.stage) {
+				if (s.State == Broken) != (s.Name == tc.stage) || past && s.State == OK && tc.severity == Critical || !past && s.State == After {
 					t.Errorf("%s is %s", s.Name, s.State)
 				}
+				past = past || s.State == Broken
 			}
 			if testing.Verbose() {
 				t.Logf("%s: %s", p.Diagnosis.Rule, p.Diagnosis.Text)

@@ -15,8 +15,9 @@ const (
 // completes reports whether messages of the verb give completions on the host.
 func completes(v rocelink.Verb) bool { return v != rocelink.VerbWrite && v != rocelink.VerbRead }
 
-// stages makes the stages of a path.
-func (e *evidence) stages(broken Name) []Stage {
+// stages makes the stages of a path. Where frames still get through, what comes
+// after the broken stage keeps up with it.
+func (e *evidence) stages(broken Name, severity Severity) []Stage {
 	list := make([]Stage, 0, len(Names))
 	for _, n := range Names {
 		list = append(list, e.stage(n))
@@ -27,7 +28,7 @@ func (e *evidence) stages(broken Name) []Stage {
 		switch {
 		case s.Name == broken:
 			s.State, past = Broken, true
-		case past && s.State == OK:
+		case past && s.State == OK && severity == Critical:
 			s.State = After
 		}
 	}

@@ -199,9 +199,9 @@ function drawDetail(d) {
   put($("since"), "since " + clock(d.since));
   put($("sentence"), g.text);
   put($("remedy"), g.remedy || "");
-  keyed($("stages"), p.stages || [], (s) => s.name, () => {
+  keyed($("stages"), p.stages || [], (s) => s.name, (s) => {
     const li = el("li");
-    li.append(el("div", "what"), el("div", "rate"), el("div", "quiet sum"), el("div", "quiet note"), el("div", "flag", "falls behind here"));
+    li.append(el("div", "what"), el("div", "rate"), el("div", "quiet sum"), el("div", "quiet note"), el("div", "flag", s.name === "resent" ? "too many" : "falls behind here"));
     return li;
   }, (li, s) => {
     setClass(li, "stage " + s.state + (s.state === "broken" ? " " + g.severity : ""));

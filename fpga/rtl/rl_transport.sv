@@ -506,7 +506,7 @@ module rl_transport #(
                     error[k]   <= 1'b0;
                 end
         end
-        if (pause)
+        if (pause && at == AT_CHOOSE)
             qp <= index;
         if (snapshot) begin
             stat_cause <= state_now[WIDTH-1-96 -: 3];

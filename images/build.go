@@ -157,6 +157,9 @@ func (b *builder) complete(ctx context.Context) (err error) {
 	}
 	if b.MaxInitramfs == 0 {
 		b.MaxInitramfs = Budget
+		if b.Shell != "" {
+			b.MaxInitramfs = ShellBudget
+		}
 	}
 	if b.Compression == "" {
 		b.Compression = initramfs.Zstd
@@ -296,10 +299,18 @@ func (b *builder) initramfs(ctx context.Context, k *kernel.Tree) ([]byte, error)
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
+	shell, err := b.shell(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, p := range []struct{ name, given, pkg string }{
 		{"init", b.Init, initPackage},
 		{"bin/boardd", b.Boardd, boarddPackage},
+		{"bin/busybox", shell, ""},
 	} {
+		if p.given == "" && p.pkg == "" {
+			continue
+		}
 		file := p.given
 		if file == "" {
 			b.say("building %s", p.pkg)
@@ -316,6 +327,21 @@ func (b *builder) initramfs(ctx context.Context, k *kernel.Tree) ([]byte, error)
 			return nil, err
 		}
 		if err := a.File(p.name, data, 0o755); err != nil {
+			return nil, err
+		}
+	}
+
+	if shell != "" {
+		if err := a.Link("bin/sh", "busybox"); err != nil {
+			return nil, err
+		}
+	}
+	if b.ImageConfig != "" {
+		data, err := readInput("image's configuration", b.ImageConfig, 64<<10)
+		if err != nil {
+			return nil, err
+		}
+		if err := a.File("etc/rocelink/rocelink.yaml", data, 0o644); err != nil {
 			return nil, err
 		}
 	}
@@ -366,6 +392,27 @@ func (b *builder) initramfs(ctx context.Context, k *kernel.Tree) ([]byte, error)
 		return nil, err
 	}
 	return packed, b.write(InitramfsFile+b.Compression.Suffix(), packed)
+}
+
+// busybox is Debian's package of a static busybox.
+const busybox = "busybox-static"
+
+// shell is the program of the rescue shell; "" for none.
+func (b *builder) shell(ctx context.Context) (string, error) {
+	if b.Shell != "busybox" {
+		return b.Shell, nil
+	}
+	d := kernel.Debian{Cache: b.Cache, Progress: b.Progress}
+	dir, err := d.Fetch(ctx, busybox)
+	if err != nil {
+		return "", err
+	}
+	for _, name := range []string{"bin/busybox", "usr/bin/busybox"} {
+		if file := filepath.Join(dir, name); program.Check(file) == nil {
+			return file, nil
+		}
+	}
+	return "", fmt.Errorf("package %s in %s has no busybox for the board", busybox, dir)
 }
 
 // image makes the FIT image.

@@ -28,8 +28,12 @@ var (
 	ErrKernel = errors.New("the kernel lacks something")
 )
 
-// Budget is how large a packed initramfs may be without the rescue shell.
-const Budget = 4 << 20
+// Budget is how large a packed initramfs may be without the rescue shell, and
+// ShellBudget with it.
+const (
+	Budget      = 4 << 20
+	ShellBudget = 8 << 20
+)
 
 // Config says what to build. Board and Out must be set.
 type Config struct {
@@ -55,6 +59,11 @@ type Config struct {
 	Settings []string
 	// Arguments are added to the kernel's command line.
 	Arguments []string
+	// Shell is a static program that becomes /bin/sh, for rescue, or "busybox":
+	// Debian's. The board starts it when its setting shell is 1.
+	Shell string
+	// ImageConfig is a file that becomes /etc/rocelink/rocelink.yaml.
+	ImageConfig string
 	// CardConfig is a file that becomes rocelink.yaml on the card.
 	CardConfig string
 
@@ -68,7 +77,8 @@ type Config struct {
 	Version string    // of the image; default: of the source's repository
 	Time    time.Time // of everything in the image; default: SOURCE_DATE_EPOCH, then the source's last commit
 
-	// MaxInitramfs is the budget of the packed initramfs; default Budget.
+	// MaxInitramfs is the budget of the packed initramfs; default Budget or
+	// ShellBudget.
 	MaxInitramfs int64
 
 	// Compression of the initramfs; default zstd.

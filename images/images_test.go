@@ -449,7 +449,7 @@ func TestRefused(t *testing.T) {
 
 func TestBuiltInBoards(t *testing.T) {
 	if _, err := exec.LookPath("dtc"); err != nil {
-		if os.Getenv("ROCELINK_REQUIRE_TOOLS") != "" {
+		if os.Getenv("ROCELINK_REQUIRE_IMAGE_TOOLS") != "" {
 			t.Fatal(err)
 		}
 		t.Skipf("needs device-tree-compiler: %v", err)
@@ -500,6 +500,24 @@ func TestNoModules(t *testing.T) {
 	files := unpack(t, read(t, c.Out, InitramfsFile+".zst"))
 	if list, ok := files["lib/modules-list"]; !ok || list != "" {
 		t.Errorf("list of modules %q, %v", list, ok)
+	}
+}
+
+func TestShell(t *testing.T) {
+	c := config(t)
+	c.Shell = c.Boardd
+	c.ImageConfig = write(t, filepath.Join(t.TempDir(), "image.yaml"), []byte("shell: 1\n"))
+	c.Settings = append(c.Settings, "shell=1")
+	if _, err := Build(context.Background(), c); err != nil {
+		t.Fatal(err)
+	}
+	files := unpack(t, read(t, c.Out, InitramfsFile+".zst"))
+	if files["bin/busybox"] != string(executable(t)) || files["etc/rocelink/rocelink.yaml"] != "shell: 1\n" {
+		t.Error("shell or configuration are not in the image")
+	}
+	c.Shell = write(t, filepath.Join(t.TempDir(), "sh"), []byte("#!/bin/bash"))
+	if _, err := Build(context.Background(), c); !errors.Is(err, program.ErrProgram) {
+		t.Errorf("a script as shell: %v", err)
 	}
 }
 

@@ -91,7 +91,7 @@ func inputs(t *testing.T) Inputs {
 
 func TestWrite(t *testing.T) {
 	if _, err := exec.LookPath("mkimage"); err != nil {
-		if os.Getenv("ROCELINK_REQUIRE_TOOLS") != "" {
+		if os.Getenv("ROCELINK_REQUIRE_IMAGE_TOOLS") != "" {
 			t.Fatal(err)
 		}
 		t.Skipf("needs u-boot-tools: %v", err)

@@ -152,7 +152,7 @@ func TestDamaged(t *testing.T) {
 
 func TestCompile(t *testing.T) {
 	if _, err := exec.LookPath("dtc"); err != nil {
-		if os.Getenv("ROCELINK_REQUIRE_TOOLS") != "" {
+		if os.Getenv("ROCELINK_REQUIRE_IMAGE_TOOLS") != "" {
 			t.Fatal(err)
 		}
 		t.Skipf("needs device-tree-compiler: %v", err)

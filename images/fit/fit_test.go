@@ -153,7 +153,7 @@ func TestUBootReads(t *testing.T) {
 	list, err := exec.LookPath("mkimage")
 	dump, err2 := exec.LookPath("dumpimage")
 	if err := errors.Join(err, err2); err != nil {
-		if os.Getenv("ROCELINK_REQUIRE_TOOLS") != "" {
+		if os.Getenv("ROCELINK_REQUIRE_IMAGE_TOOLS") != "" {
 			t.Fatal(err)
 		}
 		t.Skipf("needs u-boot-tools: %v", err)

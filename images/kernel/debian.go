@@ -15,11 +15,11 @@ import (
 )
 
 // ErrNoPackages means that this machine has no apt to fetch packages with.
-var ErrNoPackages = errors.New("apt-get and dpkg-deb are not installed: give a kernel of your own")
+var ErrNoPackages = errors.New("apt-get and dpkg-deb are not installed: give a file of your own")
 
-// Debian fetches kernels from Debian's package archive into a cache. It uses the
-// machine's own sources with a list of arm64 packages of its own; it installs
-// nothing and needs no root.
+// Debian fetches kernels, and other packages for the board, from Debian's package
+// archive into a cache. It uses the machine's own sources with a list of arm64
+// packages of its own; it installs nothing and needs no root.
 type Debian struct {
 	Cache string // folder
 	// Progress is told of steps that take a while; nil is told nothing.
@@ -29,10 +29,10 @@ type Debian struct {
 }
 
 // Fetch returns the folder of a package's files, of the newest version when the
-// package is not yet in the cache. Package is a kernel's, or one such as
-// linux-image-arm64 that depends on the current kernel's.
+// package is not yet in the cache. For one such as linux-image-arm64, which
+// depends on the current kernel's, it is that one's folder.
 func (d *Debian) Fetch(ctx context.Context, pkg string) (string, error) {
-	dir, err := filepath.Abs(filepath.Join(d.Cache, "kernel", pkg))
+	dir, err := filepath.Abs(filepath.Join(d.Cache, "packages", pkg))
 	if err != nil {
 		return "", err
 	}
@@ -41,11 +41,11 @@ func (d *Debian) Fetch(ctx context.Context, pkg string) (string, error) {
 	}
 	for _, tool := range []string{"apt-get", "apt-cache", "dpkg-deb"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return "", fmt.Errorf("kernel package %s: %w", pkg, ErrNoPackages)
+			return "", fmt.Errorf("package %s: %w", pkg, ErrNoPackages)
 		}
 	}
 	if err := d.fetch(ctx, pkg, dir); err != nil {
-		return "", fmt.Errorf("kernel package %s: %w", pkg, err)
+		return "", fmt.Errorf("package %s: %w", pkg, err)
 	}
 	return dir, nil
 }
@@ -134,7 +134,7 @@ func debianSources() (string, error) {
 			return name, nil
 		}
 	}
-	return "", errors.New("this machine's apt names no Debian archive: give a kernel of your own")
+	return "", errors.New("this machine's apt names no Debian archive: give a file of your own")
 }
 
 // field returns the first line of a field in apt's output.

@@ -265,7 +265,7 @@ case "$*" in *download*) case "$*" in *"download linux-image-6.1-arm64"*) echo d
 	if _, err := d.Fetch(context.Background(), "linux-image-none"); err == nil || !strings.Contains(err.Error(), "linux-image-none") {
 		t.Errorf("no such package: %v", err)
 	}
-	left, _ := os.ReadDir(filepath.Join(cache, "kernel"))
+	left, _ := os.ReadDir(filepath.Join(cache, "packages"))
 	if len(left) != 1 {
 		t.Errorf("the cache has %v", left)
 	}

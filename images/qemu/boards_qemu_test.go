@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -221,8 +222,8 @@ func whatever(*rocelink.BoardStatus) bool { return true }
 
 func testBoard(t *testing.T, name string, b *boards.Board, fabric, agent, address string) {
 	r := start(t, name, name, qemu.Config{
-		Board: b, Fabric: []string{fabric}, Arguments: []string{"rocelink.address=" + address},
-	}, images.Config{})
+		Board: b, Fabric: []string{fabric}, Arguments: []string{"rocelink.address=" + address, "rocelink.shell=1"},
+	}, images.Config{Shell: "busybox"})
 	first := r.wait("a status", bootLimit, whatever)
 	now := time.Now()
 	if first.Board != name || first.Model != b.Model {
@@ -250,6 +251,31 @@ func testBoard(t *testing.T, name string, b *boards.Board, fabric, agent, addres
 	defer serve(t, r.port).Shutdown()
 	if after := r.wait("a status after the NATS server's restart", time.Minute, whatever); after.Epoch != first.Epoch {
 		t.Errorf("the board restarted: epoch %v, was %v", after.Epoch, first.Epoch)
+	}
+
+	// boardd is killed: it comes back with another epoch, and the link with it.
+	r.enter("kill -9 $(pidof boardd)")
+	r.wait("a status of the next boardd", time.Minute, func(st *rocelink.BoardStatus) bool {
+		return st.Epoch != first.Epoch && st.Fabric.Present && st.Link.Up
+	})
+
+	// The board powers itself off in order.
+	r.enter("kill -USR2 1")
+	select {
+	case <-r.machine.Done():
+		if err := r.machine.Wait(); err != nil {
+			t.Errorf("power-off: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the board does not power itself off")
+	}
+}
+
+// enter types a line at the rescue shell.
+func (r *running) enter(line string) {
+	r.Helper()
+	if _, err := io.WriteString(r.machine, line+"\n"); err != nil {
+		r.Fatal(err)
 	}
 }
 

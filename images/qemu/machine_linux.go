@@ -22,6 +22,7 @@ import (
 // Machine is a board that runs.
 type Machine struct {
 	qemu, fabric *process
+	input        io.WriteCloser
 	done         chan struct{}
 	err          error
 }
@@ -82,13 +83,23 @@ func Start(ctx context.Context, c Config) (*Machine, error) {
 		a, _ := c.Board.Aperture(c.Board.RoCE.Aperture)
 		args := append(append([]string{}, c.Fabric[1:]...),
 			"--registers", file(memory), "--registers-offset", strconv.FormatUint(a.Base, 10))
-		if r.fabric, err = start(c.Fabric[0], args, files.files, messages, messages); err != nil {
+		if r.fabric, err = start(c.Fabric[0], args, files.files, nil, messages, messages); err != nil {
 			return nil, fmt.Errorf("fabric: %w", err)
 		}
 	}
-	if r.qemu, err = start(path, emulator(c.Board, c.Card), files.files, console, messages); err != nil {
+	// A pipe: what reads the input must not keep the machine from ending.
+	input, typed, err := os.Pipe()
+	if err == nil {
+		r.qemu, err = start(path, emulator(c.Board, c.Card), files.files, input, console, messages)
+		input.Close()
+	}
+	if err != nil {
+		if typed != nil {
+			typed.Close()
+		}
 		return nil, errors.Join(fmt.Errorf("emulator: %w", err), r.fabric.stop())
 	}
+	r.input = typed
 	go r.watch(ctx)
 	return r, nil
 }
@@ -194,8 +205,11 @@ func (m *Machine) watch(ctx context.Context) {
 	case <-ctx.Done():
 		err = errors.Join(context.Cause(ctx), m.qemu.stop())
 	}
-	m.err = errors.Join(err, m.fabric.stop())
+	m.err = errors.Join(err, m.fabric.stop(), m.input.Close())
 }
+
+// Write types at the board's console.
+func (m *Machine) Write(b []byte) (int, error) { return m.input.Write(b) }
 
 // Done is closed when everything has ended.
 func (m *Machine) Done() <-chan struct{} { return m.done }
@@ -223,9 +237,12 @@ type process struct {
 }
 
 // start starts a program that ends with this one, however that ends.
-func start(path string, args []string, files []*os.File, stdout, stderr io.Writer) (*process, error) {
+func start(path string, args []string, files []*os.File, stdin *os.File, stdout, stderr io.Writer) (*process, error) {
 	p := &process{cmd: exec.Command(path, args...), done: make(chan struct{})}
 	p.cmd.ExtraFiles = files
+	if stdin != nil {
+		p.cmd.Stdin = stdin
+	}
 	p.cmd.Stdout, p.cmd.Stderr = stdout, stderr
 	p.cmd.SysProcAttr = attributes()
 	started := make(chan error)

@@ -154,6 +154,26 @@ func running(t testing.TB, out *text, n int) {
 	}
 }
 
+// What is typed reaches the console.
+func TestTyped(t *testing.T) {
+	var console text
+	c := config(t, `read line; echo "got $line"`)
+	c.Console = &console
+	m, err := Start(bounded(t), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Write([]byte("power off\n")); err != nil {
+		t.Error(err)
+	}
+	if err := m.Wait(); err != nil || console.String() != "got power off\n" {
+		t.Errorf("%v, %q", err, console.String())
+	}
+	if _, err := m.Write([]byte("x")); err == nil {
+		t.Error("typed at a board that ended")
+	}
+}
+
 func TestCancelled(t *testing.T) {
 	var out text
 	c := config(t, "echo running; exec sleep 60")

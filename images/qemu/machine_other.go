@@ -16,5 +16,8 @@ func (m *Machine) Done() <-chan struct{} { return nil }
 // Wait returns ErrUnsupported.
 func (m *Machine) Wait() error { return ErrUnsupported }
 
+// Write returns ErrUnsupported.
+func (m *Machine) Write([]byte) (int, error) { return 0, ErrUnsupported }
+
 // Processes are the process numbers of the emulator and of the fabric.
 func (m *Machine) Processes() (emulator, fabric int) { return 0, 0 }

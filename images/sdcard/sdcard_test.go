@@ -77,7 +77,7 @@ func TestOthersRead(t *testing.T) {
 	fsck, err := exec.LookPath("fsck.fat")
 	mtype, err2 := exec.LookPath("mtype")
 	if err := errors.Join(err, err2); err != nil {
-		if os.Getenv("ROCELINK_REQUIRE_TOOLS") != "" {
+		if os.Getenv("ROCELINK_REQUIRE_IMAGE_TOOLS") != "" {
 			t.Fatal(err)
 		}
 		t.Skipf("needs dosfstools and mtools: %v", err)

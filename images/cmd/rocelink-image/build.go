@@ -78,6 +78,8 @@ func buildCommand() *cobra.Command {
 	f.StringVar(&c.Console, "console", "", "serial `port` in place of the board's: ttyPS0,115200")
 	f.StringArrayVar(&c.Settings, "set", nil, "`key=value` of the board's configuration (nats, ip, name, address, …); may be repeated")
 	f.StringArrayVar(&c.Arguments, "append", nil, "`word` for the kernel's command line; may be repeated")
+	f.StringVar(&c.Shell, "shell", "", "static `program` that becomes the rescue shell, or busybox: Debian's; --set shell=1 starts it on the console")
+	f.StringVar(&c.ImageConfig, "config", "", "`file` of configuration that becomes /etc/rocelink/rocelink.yaml")
 	f.StringVar(&c.CardConfig, "card-config", "", "`file` that becomes rocelink.yaml on the card")
 	f.StringVar(&c.Bitstream, "bitstream", "", ".bit or .bin `file` that the boot loader loads from the card")
 	f.StringVar(&c.Boot.FSBL, "fsbl", "", "first stage boot loader, ELF `file`, for BOOT.BIN (Zynq UltraScale+)")
@@ -90,7 +92,7 @@ func buildCommand() *cobra.Command {
 	f.StringVar(&c.SigningKey, "sign", "", "Ed25519 key, PEM `file`: signs the FIT image")
 	f.StringVar(&c.Name, "name", "", "the board's `name` (default: that of its description)")
 	f.StringVar(&c.Version, "image-version", "", "`version` of the image (default: from git)")
-	f.Int64Var(&c.MaxInitramfs, "max-initramfs", 0, "`bytes` the packed initramfs may have (default: 4 MiB)")
+	f.Int64Var(&c.MaxInitramfs, "max-initramfs", 0, "`bytes` the packed initramfs may have (default: 4 MiB, 8 MiB with a shell)")
 	f.StringVar((*string)(&c.Compression), "compression", "", "`zstd or gzip` for the initramfs (default: zstd)")
 	for _, name := range []string{"board", "out"} {
 		if err := cmd.MarkFlagRequired(name); err != nil {

@@ -26,6 +26,7 @@ type runOptions struct {
 	board, image, card, fabric, console, address, name, nats, serve string
 	fabricArgs, settings, arguments                                 []string
 	limit                                                           time.Duration
+	interactive                                                     bool
 }
 
 func runCommand() *cobra.Command {
@@ -56,6 +57,7 @@ share; the board reaches this machine as ` + qemu.Host + `.`,
 	f.StringVar(&o.serve, "serve-nats", "", "`address` at which to serve NATS, such as 127.0.0.1:4222")
 	f.StringArrayVar(&o.settings, "set", nil, "`key=value` of the board's configuration; may be repeated")
 	f.StringArrayVar(&o.arguments, "append", nil, "`word` for the kernel's command line; may be repeated")
+	f.BoolVar(&o.interactive, "interactive", false, "standard input is typed at the board's console, line by line")
 	f.DurationVar(&o.limit, "limit", 0, "`time` after which to end; 0 is never")
 	if err := cmd.MarkFlagRequired("board"); err != nil {
 		panic(err)
@@ -117,6 +119,10 @@ func (o *runOptions) run(ctx context.Context, stdout, stderr io.Writer) (err err
 	m, err := qemu.Start(ctx, c)
 	if err != nil {
 		return err
+	}
+	if o.interactive {
+		// It ends with the program: nothing ends a read of standard input.
+		go func() { _, _ = io.Copy(m, os.Stdin) }()
 	}
 	err = m.Wait()
 	if errors.Is(err, context.Canceled) {

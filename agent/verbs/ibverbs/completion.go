@@ -166,11 +166,11 @@ func (cq *completionQueue) Close() error {
 	if users > 0 {
 		return fmt.Errorf("%s: %w: %d queue pairs use it: close them first", step, verbs.ErrBusy, users)
 	}
-	err := cq.guard.shut(cq.Wake)
+	reopen, err := cq.guard.shut(C.rl_closed, cq.Wake)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", step, err)
 	} else if err = d.destroyed(step, C.rl_destroy_cq(cq.c)); err != nil {
-		cq.guard.open()
+		reopen()
 	}
 	if err != nil {
 		d.mu.Lock()

@@ -98,13 +98,19 @@ func TestPartialPost(t *testing.T) {
 	}
 }
 
-func TestPostInReset(t *testing.T) {
+func TestPostInWrongState(t *testing.T) {
 	g := newRig(t, 8, 4096)
 	n, err := g.qp.PostReceive([]verbs.ReceiveRequest{{}})
 	if n != 0 {
 		t.Errorf("%d taken", n)
 	}
 	wantError(t, err, verbs.ErrState, "RESET")
+	g.must(g.qp.SetError())
+	n, err = g.qp.PostReceive([]verbs.ReceiveRequest{{}})
+	if n != 0 || double.Posted(g.qpn()) != 0 {
+		t.Errorf("%d taken in error", n)
+	}
+	wantError(t, err, verbs.ErrState, "ERR")
 	if n, err := g.qp.PostReceive(nil); n != 0 || err != nil {
 		t.Errorf("nothing posted: %d, %v", n, err)
 	}

@@ -22,21 +22,20 @@ const patience = 2 * time.Second
 // guard keeps C objects from being destroyed under a call. C enters and leaves.
 type guard struct{ c C.struct_rl_guard }
 
-func (g *guard) in() *uint32     { return (*uint32)(unsafe.Pointer(&g.c.in)) }
-func (g *guard) closed() *uint32 { return (*uint32)(unsafe.Pointer(&g.c.closed)) }
+func (g *guard) in() *uint32  { return (*uint32)(unsafe.Pointer(&g.c.in)) }
+func (g *guard) why() *uint32 { return (*uint32)(unsafe.Pointer(&g.c.shut)) }
 
-// shut lets no call begin any more and waits until none is under way. If one
-// does not end, the guard is open again.
-func (g *guard) shut(wake func()) error {
-	atomic.StoreUint32(g.closed(), 1)
+// shut lets no call begin any more, for the reason given, and waits until none
+// is under way. reopen takes it back, which has happened if there is an error.
+func (g *guard) shut(why uint32, wake func()) (reopen func(), err error) {
+	before := atomic.SwapUint32(g.why(), why)
+	reopen = func() { atomic.StoreUint32(g.why(), before) }
 	for end := time.Now().Add(patience); atomic.LoadUint32(g.in()) != 0; runtime.Gosched() {
 		wake()
 		if time.Now().After(end) {
-			g.open()
-			return fmt.Errorf("%w: a call on it has not ended within %v", verbs.ErrBusy, patience)
+			reopen()
+			return nil, fmt.Errorf("%w: a call on it has not ended within %v", verbs.ErrBusy, patience)
 		}
 	}
-	return nil
+	return reopen, nil
 }
-
-func (g *guard) open() { atomic.StoreUint32(g.closed(), 0) }

@@ -264,6 +264,27 @@ func TestLoopRNR(t *testing.T) {
 	}
 }
 
+// TestLoopStopsWhileReleasing: slots are given back at the moment the loop is
+// stopped and the queue pair set to error. None is posted too late to be flushed.
+func TestLoopStopsWhileReleasing(t *testing.T) {
+	for range 100 {
+		kept := make(chan receive.Frame, loopSlots)
+		n := newSession(t, rocelink.VerbSend, receive.Busy, sink.Func(func(f *receive.Frame) receive.Verdict {
+			kept <- *f
+			return receive.Kept
+		}))
+		n.sendAll(loopSlots)
+		n.seen(loopSlots)
+		go func() {
+			for range loopSlots {
+				(<-kept).Release()
+			}
+		}()
+		n.stop()
+		n.close()
+	}
+}
+
 // TestLoopErrors has each error end the loop: the first cause is shown, flushes
 // and credits add up, and a new session on the same device works.
 func TestLoopErrors(t *testing.T) {

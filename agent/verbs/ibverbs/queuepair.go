@@ -303,36 +303,45 @@ func (qp *queuePair) ReadyToSend(psn roce.PSN) error {
 }
 
 // SetError implements verbs.QueuePair. The device flushes the receives that are
-// posted; their completions may come after the return.
+// posted; their completions may come after the return. A receive that is posted
+// meanwhile is either in time to be flushed or refused: some devices (rdma_rxe)
+// do not flush what comes later.
 func (qp *queuePair) SetError() error {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
 	if qp.closed {
 		return fmt.Errorf("queue pair %#06x to ERR: %w", uint32(qp.qpn), verbs.ErrClosed)
 	}
-	if verbs.State(qp.state.Load()) == verbs.Reset {
-		// The kernel knows no way from RESET to ERR (ib_verbs.c, qp_state_table).
-		if err := qp.init(0); err != 0 && qp.device.survives(err) {
-			return qp.refused(verbs.Error, err)
-		}
+	reopen, err := qp.guard.shut(C.rl_failed, func() {})
+	if err != nil {
+		return fmt.Errorf("queue pair %#06x to ERR: %w", uint32(qp.qpn), err)
 	}
-	var a C.struct_ibv_qp_attr
-	if err := qp.modify(verbs.Error, &a, 0); err != 0 {
-		if qp.device.survives(err) {
-			return qp.refused(verbs.Error, err)
-		}
-		qp.state.Store(uint32(verbs.Error))
+	if err := qp.setError(); err != 0 && qp.device.survives(err) {
+		reopen()
+		return qp.refused(verbs.Error, err)
 	}
+	qp.state.Store(uint32(verbs.Error))
 	return nil
 }
 
+func (qp *queuePair) setError() syscall.Errno {
+	if verbs.State(qp.state.Load()) == verbs.Reset {
+		// The kernel knows no way from RESET to ERR (drivers/infiniband/core/verbs.c, qp_state_table).
+		if err := qp.init(0); err != 0 {
+			return err
+		}
+	}
+	var a C.struct_ibv_qp_attr
+	return qp.modify(verbs.Error, &a, 0)
+}
+
 // PostReceive implements verbs.QueuePair. It is one call of C, which posts the
-// whole batch as one chain.
+// whole batch as one chain. In ERR it posts nothing, see SetError.
 func (qp *queuePair) PostReceive(rs []verbs.ReceiveRequest) (int, error) {
 	if len(rs) == 0 {
 		return 0, nil
 	}
-	if qp.state.Load() == uint32(verbs.Reset) && atomic.LoadUint32(qp.guard.closed()) == 0 {
+	if qp.state.Load() == uint32(verbs.Reset) && atomic.LoadUint32(qp.guard.why()) == 0 {
 		return 0, qp.postError(0, len(rs), verbs.ErrState)
 	}
 	r := C.rl_post(&qp.guard.c, qp.c, (*C.struct_rl_receive)(unsafe.Pointer(unsafe.SliceData(rs))), C.int(len(rs)))
@@ -341,6 +350,8 @@ func (qp *queuePair) PostReceive(rs []verbs.ReceiveRequest) (int, error) {
 		switch err {
 		case syscall.EBADF:
 			return n, qp.postError(n, len(rs), verbs.ErrClosed)
+		case syscall.ENOTCONN:
+			return n, qp.postError(n, len(rs), verbs.ErrState)
 		case syscall.ENOMEM:
 			return n, qp.postError(n, len(rs), verbs.ErrFull)
 		case syscall.EINVAL:
@@ -368,11 +379,12 @@ func (qp *queuePair) Close() error {
 	if qp.closed {
 		return nil
 	}
-	if err := qp.guard.shut(func() {}); err != nil {
+	reopen, err := qp.guard.shut(C.rl_closed, func() {})
+	if err != nil {
 		return fmt.Errorf("%s: %w", step, err)
 	}
 	if err := qp.device.destroyed(step, C.rl_destroy_qp(qp.c)); err != nil {
-		qp.guard.open()
+		reopen()
 		return err
 	}
 	qp.closed = true

@@ -97,9 +97,10 @@ static int enter(struct rl_guard *g)
 	// The exchange orders the two: either the closer sees the call, or the
 	// call sees the closer.
 	__atomic_exchange_n(&g->in, 1, __ATOMIC_SEQ_CST);
-	if (__builtin_expect(__atomic_load_n(&g->closed, __ATOMIC_SEQ_CST), 0)) {
+	uint32_t shut = __atomic_load_n(&g->shut, __ATOMIC_SEQ_CST);
+	if (__builtin_expect(shut, 0)) {
 		__atomic_store_n(&g->in, 0, __ATOMIC_RELEASE);
-		return -EBADF;
+		return shut == rl_closed ? -EBADF : -ENOTCONN;
 	}
 	return 0;
 }
@@ -594,7 +595,7 @@ int64_t rl_post(struct rl_guard *g, struct rl_qp *qp, const struct rl_receive *i
 {
 	int rc = enter(g);
 	if (rc)
-		return (int64_t)EBADF << 32;
+		return (int64_t)-rc << 32;
 	struct ibv_recv_wr *wrs = qp->wrs;
 	int done = 0;
 	while (done < n) {

@@ -17,8 +17,13 @@ struct rl_qp;
 // rl_guard keeps an object from being destroyed while a call on it is under
 // way. It lives in the Go object, so that it outlives what it guards.
 struct rl_guard {
-	uint32_t in;     // a call is under way
-	uint32_t closed; // no call may begin
+	uint32_t in;   // a call is under way
+	uint32_t shut; // no call may begin, and why: see the following
+};
+
+enum {
+	rl_closed = 1, // -EBADF
+	rl_failed = 2, // -ENOTCONN: the queue pair is in error
 };
 
 // rl_wc has the layout of verbs.WorkCompletion.

@@ -366,11 +366,9 @@ static int hw_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_r
 				put((struct hw_cq *)ibv->recv_cq, &c);
 			}
 			announce((struct hw_cq *)ibv->recv_cq);
-		} else if (ibv->state == IBV_QPS_ERR) {
-			pthread_mutex_lock(&world.mu);
-			flush(qp);
-			pthread_mutex_unlock(&world.mu);
 		}
+		// In ERR they are not flushed, as with rdma_rxe, whose queue is memory
+		// that the kernel looks at when the state changes.
 	}
 	spin_unlock(&qp->spin);
 	return rc;

@@ -29,6 +29,8 @@ DELAY    ?=
 SEED     ?= 0
 PCAP     ?=
 FUZZTIME ?= 3s
+# Tiers of the tests, as in `make test TIERS='unit verbs'`.
+TIERS    ?= unit fuzz verbs package lab images rtl
 
 .PHONY: help demo build test check bench generate tools package lab clean
 .DEFAULT_GOAL := help
@@ -36,7 +38,8 @@ FUZZTIME ?= 3s
 help:
 	@echo 'make demo      run board, fabric and host on this machine (DURATION=10 VERBS= FRAME= RATE= COUNT= MTU='
 	@echo '               SOURCE= SINK= DROP= DUPLICATE= REORDER= CORRUPT= DELAY= SEED= PCAP=)'
-	@echo 'make test      install what the tests need where that is possible, then run all of them'
+	@echo "make test      install what the tests need where that is possible, then run all of them"
+	@echo "               (some: TIERS='unit fuzz verbs package lab images rtl')"
 	@echo 'make check     gofmt, vet, staticcheck'
 	@echo 'make bench     measure the data path'
 	@echo 'make lab       boot Linux with rdma_rxe in QEMU and test against it (long)'
@@ -59,7 +62,7 @@ demo: build
 		--seed '$(SEED)' --pcap '$(PCAP)'
 
 test: tools
-	@GO='$(GO)' FUZZTIME='$(FUZZTIME)' .ci/test
+	@GO='$(GO)' FUZZTIME='$(FUZZTIME)' TIERS='$(TIERS)' .ci/test
 
 check:
 	@GO='$(GO)' .ci/check

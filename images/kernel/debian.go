@@ -57,7 +57,13 @@ func (d *Debian) say(format string, args ...any) {
 }
 
 func (d *Debian) fetch(ctx context.Context, pkg, dir string) error {
-	options, err := d.options()
+	// A state of its own each time: builds at the same time do not meet.
+	state, err := d.state()
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(state)
+	options, err := d.options(state)
 	if err != nil {
 		return err
 	}
@@ -94,12 +100,20 @@ func (d *Debian) fetch(ctx context.Context, pkg, dir string) error {
 	})
 }
 
-// options make apt use a state of its own, for arm64.
-func (d *Debian) options() ([]string, error) {
-	state, err := filepath.Abs(filepath.Join(d.Cache, "apt"))
+// state is a folder for apt's lists.
+func (d *Debian) state() (string, error) {
+	cache, err := filepath.Abs(d.Cache)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", err
+	}
+	return os.MkdirTemp(cache, ".apt-*")
+}
+
+// options make apt use a state of its own, for arm64.
+func (d *Debian) options(state string) ([]string, error) {
 	for _, p := range []string{"lists/partial", "archives/partial"} {
 		if err := os.MkdirAll(filepath.Join(state, p), 0o755); err != nil {
 			return nil, err
@@ -111,6 +125,7 @@ func (d *Debian) options() ([]string, error) {
 	}
 	sources := d.Sources
 	if sources == "" {
+		var err error
 		if sources, err = debianSources(); err != nil {
 			return nil, err
 		}

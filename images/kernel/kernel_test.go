@@ -266,8 +266,9 @@ case "$*" in *download*) case "$*" in *"download linux-image-6.1-arm64"*) echo d
 		t.Errorf("no such package: %v", err)
 	}
 	left, _ := os.ReadDir(filepath.Join(cache, "packages"))
-	if len(left) != 1 {
-		t.Errorf("the cache has %v", left)
+	all, _ := os.ReadDir(cache)
+	if len(left) != 1 || len(all) != 1 {
+		t.Errorf("the cache has %v and %v", all, left)
 	}
 	t.Setenv("PATH", t.TempDir())
 	if _, err := d.Fetch(context.Background(), "linux-image-other"); !errors.Is(err, ErrNoPackages) {

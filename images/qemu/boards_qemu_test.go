@@ -13,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -32,6 +34,7 @@ const (
 	bootLimit   = 3 * time.Minute
 	streamLimit = 2 * time.Minute
 	frames      = 1000
+	maxMemory   = 32 << 20 // of boardd
 )
 
 // console notes when a line came.
@@ -125,6 +128,7 @@ type running struct {
 	server   *server.Server
 	port     int
 	begin    time.Time
+	made     time.Time // the image's time, from which the board's clock starts
 }
 
 // start builds a board's image and boots it; it is called called. The machine
@@ -144,6 +148,7 @@ func start(t *testing.T, name, called string, c qemu.Config, build images.Config
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.made = time.Unix(result.Time, 0)
 	t.Logf("image built in %v", time.Since(r.begin).Round(time.Millisecond))
 	for _, f := range result.Files {
 		t.Logf("  %s: %d bytes", f.Name, f.Bytes)
@@ -232,7 +237,8 @@ func testBoard(t *testing.T, name string, b *boards.Board, fabric, agent, addres
 	if at := r.console.when(); at.IsZero() {
 		t.Errorf("the console does not say %q", r.console.text)
 	} else {
-		t.Logf("kernel %v, from its handing over to the first status %v", at.Sub(r.begin).Round(time.Millisecond), now.Sub(at).Round(time.Millisecond))
+		t.Logf("kernel %v, from its handing over to the first status %v, by the board's clock %v",
+			at.Sub(r.begin).Round(time.Millisecond), now.Sub(at).Round(time.Millisecond), first.Time.Sub(r.made).Round(time.Millisecond))
 	}
 	up := r.wait("link up", time.Minute, func(st *rocelink.BoardStatus) bool { return st.Fabric.Present && st.Link.Up })
 	if !up.Fabric.Emulated || up.Fabric.Problem != "" {
@@ -253,6 +259,14 @@ func testBoard(t *testing.T, name string, b *boards.Board, fabric, agent, addres
 		t.Errorf("the board restarted: epoch %v, was %v", after.Epoch, first.Epoch)
 	}
 
+	// What boardd has taken of the memory at most (proc(5), VmHWM).
+	r.enter("grep VmHWM /proc/$(pidof boardd)/status")
+	if kib := r.number(regexp.MustCompile(`VmHWM:\s*(\d+) kB`)); kib > maxMemory>>10 {
+		t.Errorf("boardd takes %d KiB of memory, want at most %d", kib, maxMemory>>10)
+	} else {
+		t.Logf("boardd takes %d KiB of memory", kib)
+	}
+
 	// boardd is killed: it comes back with another epoch, and the link with it.
 	r.enter("kill -9 $(pidof boardd)")
 	r.wait("a status of the next boardd", time.Minute, func(st *rocelink.BoardStatus) bool {
@@ -269,6 +283,22 @@ func testBoard(t *testing.T, name string, b *boards.Board, fabric, agent, addres
 	case <-time.After(time.Minute):
 		t.Error("the board does not power itself off")
 	}
+}
+
+// number waits for a number on the console.
+func (r *running) number(form *regexp.Regexp) int {
+	r.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if m := form.FindStringSubmatch(r.console.String()); m != nil {
+			n, err := strconv.Atoi(m[1])
+			if err != nil {
+				r.Fatal(err)
+			}
+			return n
+		}
+	}
+	r.Fatalf("the console does not say %v", form)
+	return 0
 }
 
 // enter types a line at the rescue shell.

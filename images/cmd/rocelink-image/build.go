@@ -125,7 +125,7 @@ func newProgress(out io.Writer) *progress {
 				return
 			case <-t.C:
 				p.mu.Lock()
-				if p.name != "" {
+				if p.name != "" && time.Since(p.from) >= heartbeat {
 					fmt.Fprintf(p.out, "  … %s: %v\n", p.name, time.Since(p.from).Round(time.Second))
 				}
 				p.mu.Unlock()

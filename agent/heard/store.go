@@ -209,7 +209,14 @@ func (s *Store) board(r rocelink.BoardStatus) (Reason, error) {
 		h = &history[rocelink.BoardStatus]{}
 		s.boards[r.Board] = h
 	}
-	h.add(entry[rocelink.BoardStatus]{r, now, r.Epoch, r.SampledMS})
+	begins := true
+	if len(h.heard) > 0 {
+		// A board begins an epoch when its program starts and another when it has
+		// found its fabric: that is one start.
+		last := h.heard[0].record
+		begins = last.Fabric.Present || r.UptimeMS < last.UptimeMS
+	}
+	h.add(entry[rocelink.BoardStatus]{r, now, r.Epoch, r.SampledMS}, begins)
 	s.signal()
 	return "", nil
 }
@@ -229,7 +236,7 @@ func (s *Store) host(r rocelink.HostStatus) (Reason, error) {
 		h = &history[rocelink.HostStatus]{}
 		s.hosts[r.Host] = h
 	}
-	h.add(entry[rocelink.HostStatus]{r, now, r.Epoch, r.UptimeMS})
+	h.add(entry[rocelink.HostStatus]{r, now, r.Epoch, r.UptimeMS}, true)
 	s.signal()
 	return "", nil
 }
@@ -264,21 +271,25 @@ func (s *Store) event(r rocelink.Event, board bool) {
 }
 
 // add puts a record in front. The one before stays only if it is a sample of
-// its own, far enough from the next.
-func (h *history[T]) add(e entry[T]) {
+// its own, far enough from the next. begins says whether another epoch means
+// that the sender began anew.
+func (h *history[T]) add(e entry[T], begins bool) {
 	if len(h.heard) > 0 && h.heard[0].epoch != e.epoch {
-		if h.starts > 0 && e.epoch == h.beforeEpoch {
+		if h.beforeEpoch != 0 && e.epoch == h.beforeEpoch {
 			// An epoch is a random number: one that was over does not come back
 			// by a restart. A single late record may still do that.
 			h.returns++
 			h.lastReturn = e.at
 		}
 		last := h.heard[0]
-		h.before, h.beforeEpoch = &last.record, last.epoch
+		h.beforeEpoch = last.epoch
 		h.heard = nil
-		h.starts++
-		h.started = e.at
-		h.lately = append(h.lately, e.at)
+		if begins {
+			h.before = &last.record
+			h.starts++
+			h.started = e.at
+			h.lately = append(h.lately, e.at)
+		}
 	}
 	h.lately = slices.DeleteFunc(h.lately, func(t time.Time) bool { return e.at.Sub(t) > StartsWithin })
 	switch n := len(h.heard); {

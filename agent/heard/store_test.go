@@ -29,7 +29,7 @@ func data(t *testing.T, v any) []byte {
 
 func board(name string, epoch, sequence uint64) rocelink.BoardStatus {
 	return rocelink.BoardStatus{Version: 1, Board: name, Epoch: rocelink.Count(epoch), Sequence: rocelink.Count(sequence),
-		UptimeMS: int64(sequence) * 1000, SampledMS: int64(sequence)*1000 - 100}
+		UptimeMS: int64(sequence) * 1000, SampledMS: int64(sequence)*1000 - 100, Fabric: rocelink.Fabric{Present: true}}
 }
 
 func take(t *testing.T, s *Store, b rocelink.BoardStatus) {
@@ -123,6 +123,29 @@ func TestRestart(t *testing.T) {
 	c.t = c.t.Add(2 * StartsWithin)
 	take(t, s, board("a", 104, 100))
 	if b, _ = s.View().Board("a"); b.Starts != 4 || b.StartsLately != 0 {
+		t.Errorf("%+v", b)
+	}
+}
+
+// A program that starts and then finds its fabric starts once.
+func TestAStartIsCountedOnce(t *testing.T) {
+	s := New(Config{})
+	missing := board("a", 1, 1)
+	missing.Fabric.Present = false
+	take(t, s, missing)
+	take(t, s, board("a", 2, 2))
+	if b, _ := s.View().Board("a"); b.Starts != 0 || b.Before != nil || len(b.Heard) != 1 {
+		t.Errorf("%+v", b)
+	}
+	missing.Epoch = 3
+	take(t, s, missing)
+	take(t, s, board("a", 4, 2))
+	if b, _ := s.View().Board("a"); b.Starts != 1 || b.Before.Epoch != 2 {
+		t.Errorf("%+v", b)
+	}
+	// The fabric was set up again while the program went on.
+	take(t, s, board("a", 5, 9))
+	if b, _ := s.View().Board("a"); b.Starts != 2 || b.Before.Epoch != 4 {
 		t.Errorf("%+v", b)
 	}
 }

@@ -183,8 +183,9 @@ func (r *rig) open(spec string, wrong func(verbs.Device) verbs.Device, take stre
 	})
 }
 
-// awaitAny waits until one of some rules is the diagnosis, and returns the path.
-func (r *rig) awaitAny(rules ...string) path.Path {
+// await waits until one of some rules is the diagnosis, with all of some words
+// in its sentence, and returns the path.
+func (r *rig) await(rules []string, words ...string) path.Path {
 	r.t.Helper()
 	changed, unwatch := r.store.Watch()
 	defer unwatch()
@@ -194,7 +195,7 @@ func (r *rig) awaitAny(rules ...string) path.Path {
 	seen := map[string]string{}
 	for {
 		for _, p := range path.Analyse(r.store.View()) {
-			if slices.Contains(rules, p.Diagnosis.Rule) {
+			if slices.Contains(rules, p.Diagnosis.Rule) && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(p.Diagnosis.Text, w) }) {
 				return p
 			}
 			seen[p.Diagnosis.Rule] = p.Diagnosis.Text
@@ -204,7 +205,7 @@ func (r *rig) awaitAny(rules ...string) path.Path {
 		case <-tick.C:
 		case <-limit:
 			data, _ := json.MarshalIndent(path.Analyse(r.store.View()), "", " ")
-			r.t.Fatalf("never %q; seen: %q\n%s", rules, seen, data)
+			r.t.Fatalf("never %q with %q; seen: %q\n%s", rules, words, seen, data)
 		}
 	}
 }
@@ -213,20 +214,15 @@ func (r *rig) awaitAny(rules ...string) path.Path {
 // busy may have packets sent again.
 func (r *rig) awaitInOrder() {
 	r.t.Helper()
-	r.awaitAny("healthy", "resent", "board-back")
+	r.await([]string{"healthy", "resent", "board-back"})
 }
 
-// expect waits for a rule and checks stage and sentence.
+// expect waits for a rule and the words of its sentence, and checks the stage.
 func (r *rig) expect(rule string, stage path.Name, words ...string) {
 	r.t.Helper()
-	p := r.awaitAny(rule)
+	p := r.await([]string{rule}, words...)
 	if p.Broken != stage {
 		r.t.Errorf("%s at %q, want %q", rule, p.Broken, stage)
-	}
-	for _, w := range words {
-		if !strings.Contains(p.Diagnosis.Text, w) {
-			r.t.Errorf("%q does not say %q", p.Diagnosis.Text, w)
-		}
 	}
 	r.t.Logf("%s at %s: %s", rule, p.Broken, p.Diagnosis.Text)
 }

@@ -176,7 +176,7 @@ func (e *evidence) restarted(within time.Duration) (ago time.Duration, fabric, l
 	up := time.Duration(b.UptimeMS)*time.Millisecond + e.board.Silent(e.view.Now)
 	if e.board.Starts > 0 {
 		ago = e.view.Now.Sub(e.board.Started)
-		fabric = e.board.Before != nil && b.UptimeMS > e.board.Before.UptimeMS
+		fabric = e.board.Before != nil && b.UptimeMS > e.board.Before.UptimeMS // the program went on
 		return ago, fabric, ago < within
 	}
 	again := e.hosts != nil && (e.hosts.Opens > 1 || e.hosts.Opens == 1 && e.hosts.State == "waiting")
@@ -200,16 +200,10 @@ func boardRestarted(e *evidence) *match {
 	case often:
 		return &match{stage: Source, severity: Critical, remedy: "look at the board's console and log: something ends its program, or resets it, again and again",
 			text: fmt.Sprintf("board %s %s %d times within a minute", e.key.board, what, e.board.StartsLately)}
-	case lately && e.key.stream != "" && !e.runs() && !e.justOpened():
+	case lately && e.key.stream != "" && (e.live == nil || e.hosts != nil && !e.same):
 		return &match{stage: Source, text: fmt.Sprintf("board %s %s %s ago; its sessions are void, and the stream is being opened again", e.key.board, what, span(ago))}
 	}
 	return nil
-}
-
-// justOpened: the board runs a session of which the host has said nothing yet,
-// or which has just begun.
-func (e *evidence) justOpened() bool {
-	return e.same && e.live != nil && e.live.State == rocelink.StreamRunning && e.onBoard == nil
 }
 
 func boardBack(e *evidence) *match {

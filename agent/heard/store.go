@@ -209,12 +209,16 @@ func (s *Store) board(r rocelink.BoardStatus) (Reason, error) {
 		h = &history[rocelink.BoardStatus]{}
 		s.boards[r.Board] = h
 	}
-	begins := true
+	begins, goesOn := true, false
 	if len(h.heard) > 0 {
 		// A board begins an epoch when its program starts and another when it has
 		// found its fabric: that is one start.
 		last := h.heard[0].record
-		begins = last.Fabric.Present || r.UptimeMS < last.UptimeMS
+		goesOn = r.UptimeMS >= last.UptimeMS
+		begins = last.Fabric.Present || !goesOn
+	}
+	if begins && len(h.heard) > 0 && h.heard[0].epoch != r.Epoch {
+		h.goesOn = goesOn
 	}
 	h.add(entry[rocelink.BoardStatus]{r, now, r.Epoch, r.SampledMS}, begins)
 	s.signal()
@@ -281,11 +285,9 @@ func (h *history[T]) add(e entry[T], begins bool) {
 			h.returns++
 			h.lastReturn = e.at
 		}
-		last := h.heard[0]
-		h.beforeEpoch = last.epoch
+		h.beforeEpoch = h.heard[0].epoch
 		h.heard = nil
 		if begins {
-			h.before = &last.record
 			h.starts++
 			h.started = e.at
 			h.lately = append(h.lately, e.at)
@@ -371,7 +373,7 @@ func (s *Store) View() View {
 		Events: slices.Clone(s.events), Refused: maps.Clone(s.refused),
 	}
 	for name, h := range s.boards {
-		b := Board{Name: name, Heard: make([]BoardHeard, len(h.heard)), Starts: h.starts, Started: h.started, Before: h.before, Twice: h.twice(now)}
+		b := Board{Name: name, Heard: make([]BoardHeard, len(h.heard)), Starts: h.starts, Started: h.started, FabricOnly: h.goesOn, Twice: h.twice(now)}
 		for _, t := range h.lately {
 			if now.Sub(t) <= StartsWithin {
 				b.StartsLately++

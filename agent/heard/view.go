@@ -35,8 +35,9 @@ type Board struct {
 	Started time.Time
 	// StartsLately are those within StartsWithin.
 	StartsLately int
-	// Before is the last record of the epoch before; nil if there was none.
-	Before *rocelink.BoardStatus
+	// FabricOnly: at the last of them the program went on, and set its fabric up
+	// again.
+	FabricOnly bool
 	// Twice: two programs publish under this name.
 	Twice bool
 }

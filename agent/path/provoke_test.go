@@ -461,5 +461,5 @@ func TestProvokedBoardRestart(t *testing.T) {
 	r.expect("board-stale", path.Source, "board demo has not been heard since ")
 	r.startBoard()
 	r.expect("board-restarted", path.Source, "board demo restarted ")
-	r.expect("board-back", "", "the stream runs again")
+	r.expect("board-back", "", "board demo restarted ", "the stream runs again")
 }

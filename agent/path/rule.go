@@ -176,8 +176,7 @@ func (e *evidence) restarted(within time.Duration) (ago time.Duration, fabric, l
 	up := time.Duration(b.UptimeMS)*time.Millisecond + e.board.Silent(e.view.Now)
 	if e.board.Starts > 0 {
 		ago = e.view.Now.Sub(e.board.Started)
-		fabric = e.board.Before != nil && b.UptimeMS > e.board.Before.UptimeMS // the program went on
-		return ago, fabric, ago < within
+		return ago, e.board.FabricOnly, ago < within
 	}
 	again := e.hosts != nil && (e.hosts.Opens > 1 || e.hosts.Opens == 1 && e.hosts.State == "waiting")
 	return up, false, b.UptimeMS >= 0 && up < within && again && e.host.Last().UptimeMS > b.UptimeMS+1000

@@ -246,10 +246,10 @@ func (l *Loop) turn() (now time.Duration, n int) {
 		l.leave(fmt.Errorf("poll: %w", err), false)
 	}
 	l.collect()
-	l.replenish()
 	if l.attention.Load() {
-		l.attend()
+		l.attend() // before posting: what is posted after SetError some devices never flush
 	}
+	l.replenish()
 	if now >= l.checkAt {
 		l.checkAt = now + l.cfg.Window
 		l.checkState()
@@ -322,7 +322,9 @@ func (l *Loop) leave(cause error, weak bool) {
 	}
 	l.leaving, l.cause, l.weak = true, cause, weak
 	l.deadline = l.now() + DrainTime
-	if cause != nil && !weak {
+	// Also when the device went to error by itself: a receive that was posted
+	// at the same moment is flushed by it, which not every device does else.
+	if cause != nil {
 		if err := l.cfg.QP.SetError(); err != nil && !errors.Is(err, verbs.ErrClosed) {
 			l.cause = errors.Join(cause, err)
 		}

@@ -110,7 +110,7 @@ const (
 var statusNames = [Statuses]struct{ name, remedy string }{
 	{"success", ""},
 	{"local length error", "the message is longer than the receive buffer: make the slots as large as the largest frame"},
-	{"local QP operation error", "a work request is inconsistent: report this as a bug"},
+	{"local QP operation error", "the message is longer than the receive buffer (rdma_rxe says so by this status): make the slots as large as the largest frame; otherwise report this as a bug"},
 	{"local EEC operation error", ""},
 	{"local protection error", "a receive names memory outside its region or with the wrong lkey: report this as a bug"},
 	{"flushed", "the queue pair went to error before this receive was used; look for the first error"},

@@ -103,7 +103,7 @@ type history[T any] struct {
 	starts      uint64
 	started     time.Time
 	lately      []time.Time
-	before      *T
+	goesOn      bool // through the last start
 	beforeEpoch rocelink.Count
 	returns     int
 	lastReturn  time.Time

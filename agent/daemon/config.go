@@ -20,6 +20,9 @@ type Config struct {
 	// soft:ADDRESS. Default: auto, or soft on loopback where there is none.
 	Device string `yaml:"device"`
 	NATS   NATS   `yaml:"nats"`
+	// HTTP is host:port for the live page and the metrics; without a host it
+	// is loopback. Default: none.
+	HTTP string `yaml:"http"`
 	// Streams to open and keep.
 	Streams []stream.Spec `yaml:"streams"`
 

@@ -44,6 +44,13 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	defer nc.Close()
+	if c.HTTP != "" {
+		stop, err := serveWeb(c.HTTP, nc, c.Log)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+	}
 	var service notify.Service
 	told := func(err error) {
 		if err != nil {

@@ -43,6 +43,7 @@ type Config struct {
 	Source, Sink string
 	Faults       []string // arguments of the fabric such as "--drop=1"
 	NATSListen   string   // default 127.0.0.1:4222, or a free port if that is taken
+	HTTP         string   // where the live page is served; "": nowhere
 	HostAddress  string   // default 127.0.0.1
 	BoardAddress string   // default 127.0.0.2
 	Capture      string   // pcap file the fabric writes
@@ -227,6 +228,9 @@ func (r *run) do(ctx context.Context) (code int, err error) {
 	r.watch = watch
 	defer watch.close()
 	r.say("  NATS      %s   see more from another terminal: %s --nats %s status", r.url, filepath.Join(r.Programs, "rocectl"), r.url)
+	if r.HTTP != "" {
+		r.say("  page      http://%s/", r.HTTP)
+	}
 
 	if err := r.awaitRunning(ctx, watch, died); err != nil {
 		return ExitFailed, err
@@ -256,6 +260,9 @@ func (r *run) build(summary string) {
 		host = []string{"--nats", r.server}
 	}
 	host = append(host, "--device", "soft:"+r.HostAddress, "--name", "host", "--summary", summary, "--once")
+	if r.HTTP != "" {
+		host = append(host, "--http", r.HTTP)
+	}
 	for _, v := range r.Verbs {
 		spec := fmt.Sprintf("name=%s,board=%s,verb=%s,frame=%s,rate=%s", v, boardName, v, r.Frame, r.Rate)
 		if r.Count > 0 {

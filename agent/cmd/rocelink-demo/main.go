@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"rocelink"
 	"rocelink/agent/demo"
+	"rocelink/agent/page"
 )
 
 func main() {
@@ -62,6 +64,12 @@ func command(code *int) *cobra.Command {
 			if seed != 0 {
 				c.Faults = append(c.Faults, "--seed", fmt.Sprint(seed))
 			}
+			// The page is an extra: no reason to refuse when another demo has it.
+			if l, err := net.Listen("tcp", c.HTTP); err == nil {
+				l.Close()
+			} else {
+				c.HTTP = ""
+			}
 			if c.JSON {
 				c.Progress = os.Stderr
 			}
@@ -87,6 +95,7 @@ func command(code *int) *cobra.Command {
 	f.StringVar(&delay, "delay", "", "per cent of packets to delay")
 	f.Uint64Var(&seed, "seed", 0, "seed of the faults")
 	f.StringVar(&c.NATSListen, "nats-listen", "", "where the NATS server listens (default 127.0.0.1:4222, or a free port)")
+	f.StringVar(&c.HTTP, "http", page.DefaultAddress, "where the live page is served; left out if the port is taken")
 	f.StringVar(&c.HostAddress, "host-address", "", "address of the host's port (default 127.0.0.1)")
 	f.StringVar(&c.BoardAddress, "board-address", "", "address of the board's port (default 127.0.0.2)")
 	f.StringVar(&c.Capture, "pcap", "", "`file` to capture the fabric's frames in")

@@ -96,6 +96,7 @@ func command() *cobra.Command {
 	f.StringArrayVar(&specs, "stream", nil, "a stream to open; may be repeated")
 	f.BoolVar(&c.Once, "once", false, "end when every stream's source has ended")
 	f.StringVar(&c.Summary, "summary", "", "`file` for the results at the end, as JSON")
+	f.StringVar(&c.HTTP, "http", "", "serve the live page and the metrics at host:port, such as 127.0.0.1:8471 (default: not)")
 	f.StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&c.NATS.URL, "nats", "", "NATS server to use in place of the one inside")
 	f.StringVar(&c.NATS.Listen, "nats-listen", "", "where the server inside listens (default 127.0.0.1:4222)")

@@ -86,7 +86,7 @@ func TestErrorsBetweenFabricAndAgentOnRxe(t *testing.T) {
 				b = newBoard(t, s, model.FaultConfig{}, nil)
 				s.take.Store(new(b.Take))
 			}
-			takeFromFabric(ctx, t, s, b, agent, c.open.Verb, size, quick)
+			takeFromFabric(ctx, t, s, b, agent, c.open.Verb, size, quick, nil)
 		})
 	}
 }
@@ -147,7 +147,7 @@ func TestPortDownAndUp(t *testing.T) {
 	b := newBoard(t, s, model.FaultConfig{}, nil)
 	s.attach(t, b.Take)
 	agent := s.startAgent(ctx, t)
-	takeFromFabric(ctx, t, s, b, agent, rocelink.VerbSend, 1024, patient)
+	takeFromFabric(ctx, t, s, b, agent, rocelink.VerbSend, 1024, patient, nil)
 	agent.ask(session.Request{Open: &session.Open{Verb: rocelink.VerbSend, Slots: 4, Stride: 64, FrameBytes: 64}})
 	saw := func(what string) {
 		t.Helper()
@@ -160,5 +160,5 @@ func TestPortDownAndUp(t *testing.T) {
 	run(ctx, t, "ip", "link", "set", s.netdev, "up")
 	saw(verbs.EventPortActive.String())
 	agent.ask(session.Request{Close: true})
-	takeFromFabric(ctx, t, s, b, agent, rocelink.VerbSend, 1024, patient)
+	takeFromFabric(ctx, t, s, b, agent, rocelink.VerbSend, 1024, patient, nil)
 }

@@ -61,7 +61,7 @@ func answerRxe(ctx context.Context, t *testing.T, s *segment, host *softHost, ve
 	stride := most + 64
 	opened := host.ask(session.Request{Open: &session.Open{Verb: verb, Slots: slots, Stride: stride, FrameBytes: most,
 		Pattern: pattern.PRBS31, MinRNRTimer: 12}}).Opened
-	requester := start(ctx, t, "guest-request", "-device", s.device, "-memory", fmt.Sprint(8<<20))
+	requester := start(ctx, t, "guest-request", "-device", s.device, "-memory", fmt.Sprint(8<<20), "-timeout", "18")
 	theirs := requester.next().Opened
 	equal(t, "path MTU of the guest's port", theirs.MTU, s.mtu)
 	host.ask(session.Request{Peer: &session.Peer{QPN: theirs.QPN, PSN: theirs.PSN, IP: host.near, MAC: s.guestMAC, MTU: s.mtu}})

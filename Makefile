@@ -32,16 +32,23 @@ FUZZTIME ?= 3s
 # Tiers of the tests, as in `make test TIERS='unit verbs'`.
 TIERS    ?= unit fuzz verbs package lab images rtl
 
-.PHONY: help demo build test check bench generate tools package lab clean
+BOARD    ?= qemu-versal
+# The demo runs boardd on an emulated board only if one is asked for.
+DEMO_BOARD := $(if $(filter command line environment,$(origin BOARD)),$(BOARD))
+
+.PHONY: help demo build test check bench generate tools package lab image run-board clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo      run board, fabric and host on this machine (DURATION=10 VERBS= FRAME= RATE= COUNT= MTU='
-	@echo '               SOURCE= SINK= DROP= DUPLICATE= REORDER= CORRUPT= DELAY= SEED= PCAP=)'
+	@echo '               SOURCE= SINK= DROP= DUPLICATE= REORDER= CORRUPT= DELAY= SEED= PCAP=;'
+	@echo '               BOARD=qemu-versal runs boardd on emulated ARM cores)'
 	@echo "make test      install what the tests need where that is possible, then run all of them"
 	@echo "               (some: TIERS='unit fuzz verbs package lab images rtl')"
 	@echo 'make check     gofmt, vet, staticcheck'
 	@echo 'make bench     measure the data path'
+	@echo 'make image     the boot image of BOARD=$(BOARD), into $(BUILD)/$(BOARD) (rocelink-image boards lists them)'
+	@echo 'make run-board boot that image in QEMU against the software fabric (BOARD=qemu-versal or qemu-zcu102)'
 	@echo 'make lab       boot Linux with rdma_rxe in QEMU and test against it (long)'
 	@echo 'make package   rocelinkd and rocectl as .deb and .rpm, into $(BUILD)/packages'
 	@echo 'make build     the programs, into $(BIN)'
@@ -55,11 +62,11 @@ build:
 		./agent/cmd/rocectl ./agent/cmd/rocelink-demo
 	@$(RDMA) -trimpath -o $(BIN)/ ./agent/cmd/rocelinkd
 
-demo: build
+demo: build $(if $(DEMO_BOARD),image)
 	@exec $(BIN)/rocelink-demo --programs $(BIN) --dir $(BUILD)/demo --duration '$(DURATION)' --verbs '$(VERBS)' \
 		--frame '$(FRAME)' --rate '$(RATE)' --count '$(COUNT)' --mtu '$(MTU)' --source '$(SOURCE)' --sink '$(SINK)' \
 		--drop '$(DROP)' --duplicate '$(DUPLICATE)' --reorder '$(REORDER)' --corrupt '$(CORRUPT)' --delay '$(DELAY)' \
-		--seed '$(SEED)' --pcap '$(PCAP)'
+		--seed '$(SEED)' --pcap '$(PCAP)' --board '$(DEMO_BOARD)'
 
 test: tools
 	@GO='$(GO)' FUZZTIME='$(FUZZTIME)' TIERS='$(TIERS)' .ci/test
@@ -75,6 +82,17 @@ lab:
 
 package:
 	@GO='$(GO)' .ci/package
+
+$(BIN)/rocelink-image: FORCE
+	@CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./images/cmd/rocelink-image
+
+image: $(BIN)/rocelink-image
+	@$(BIN)/rocelink-image build --board '$(BOARD)' --out '$(BUILD)/$(BOARD)' --cache '$(BUILD)/cache'
+
+run-board: build image
+	@exec $(BIN)/rocelink-image run --board '$(BOARD)' --serve-nats 127.0.0.1:4222 --fabric $(BIN)/rocelink-fabric
+
+FORCE:
 
 generate:
 	$(GO) generate ./...

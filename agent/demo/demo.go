@@ -43,10 +43,15 @@ type Config struct {
 	Source, Sink string
 	Faults       []string // arguments of the fabric such as "--drop=1"
 	NATSListen   string   // default 127.0.0.1:4222, or a free port if that is taken
-	HTTP         string   // where the live page is served; "": nowhere
-	HostAddress  string   // default 127.0.0.1
-	BoardAddress string   // default 127.0.0.2
-	Capture      string   // pcap file the fabric writes
+	// Board is a board that QEMU plays, such as qemu-zcu102: boardd then runs in
+	// its image, on emulated ARM cores. Default: boardd runs on this machine.
+	Board string
+	// Image is the image of Board; default build/BOARD/BOARD.itb.
+	Image        string
+	HTTP         string // where the live page is served; "": nowhere
+	HostAddress  string // default 127.0.0.1
+	BoardAddress string // default 127.0.0.2
+	Capture      string // pcap file the fabric writes
 	Out          io.Writer
 	JSON         bool      // the summary as JSON instead of a table
 	Progress     io.Writer // lines while it runs; default Out
@@ -66,7 +71,9 @@ const (
 
 const (
 	boardName    = "demo"
+	emulatorHost = "10.0.2.2" // this machine as QEMU's user network shows it
 	startLimit   = 20 * time.Second
+	bootLimit    = 2 * time.Minute // of an emulated board
 	stopLimit    = 15 * time.Second
 	maxRestarts  = 20
 	defaultRun   = 10 * time.Second
@@ -109,6 +116,9 @@ func (c Config) complete() (Config, error) {
 		if c.Source != "" {
 			c.Verbs = []rocelink.Verb{rocelink.VerbWriteImm}
 		}
+	}
+	if c.Board != "" && c.Source == "-" {
+		return c, errors.New("an emulated board's fabric has no standard input: give a file as source")
 	}
 	if c.Source != "" && len(c.Verbs) > 1 {
 		return c, fmt.Errorf("a source file feeds one stream, not %d: give one verb", len(c.Verbs))
@@ -160,6 +170,14 @@ type run struct {
 	watch                 *watcher
 	running               atomic.Bool // all streams have run
 	failed                chan error  // why the demo cannot run
+}
+
+// processes are the programs of this run, in the order in which they end.
+func (r *run) processes() []*process {
+	if r.fabric == nil {
+		return []*process{r.hostd, r.boardd}
+	}
+	return []*process{r.hostd, r.boardd, r.fabric}
 }
 
 // fail ends the start; the first reason counts.
@@ -216,7 +234,7 @@ func (r *run) do(ctx context.Context) (code int, err error) {
 		}
 	}()
 	r.say("rocelink demo: board, fabric, wire, receive loop, status on this machine (software fabric, software verbs)")
-	for _, p := range []*process{r.hostd, r.fabric, r.boardd} {
+	for _, p := range r.processes() {
 		if err := p.start(again); err != nil {
 			return ExitFailed, err
 		}
@@ -284,15 +302,36 @@ func (r *run) build(summary string) {
 		_ = os.Remove(p.log)
 		return p
 	}
-	r.fabric, r.boardd, r.hostd = add("rocelink-fabric", fabric), add("boardd", board), add("rocelinkd", host)
+	r.hostd = add("rocelinkd", host)
+	if r.Board != "" {
+		_, port, _ := net.SplitHostPort(strings.TrimPrefix(r.url, "nats://"))
+		run := []string{"run", "--board", r.Board, "--name", boardName, "--nats", "nats://" + emulatorHost + ":" + port, "--address", r.BoardAddress,
+			"--fabric", filepath.Join(r.Programs, "rocelink-fabric")}
+		if r.Image != "" {
+			run = append(run, "--image", r.Image)
+		}
+		for _, a := range fabric[2:] { // it chooses the register file itself
+			run = append(run, "--fabric-arg", a)
+		}
+		r.boardd = add("rocelink-image", run)
+		return
+	}
+	r.fabric, r.boardd = add("rocelink-fabric", fabric), add("boardd", board)
 	if r.Source == "-" {
 		r.fabric.in = os.Stdin
 	}
 }
 
+func (r *run) startLimit() time.Duration {
+	if r.Board != "" {
+		return bootLimit
+	}
+	return startLimit
+}
+
 // awaitRunning waits until every stream is open, showing the steps.
 func (r *run) awaitRunning(ctx context.Context, w *watcher, died <-chan string) error {
-	limit := time.NewTimer(startLimit)
+	limit := time.NewTimer(r.startLimit())
 	defer limit.Stop()
 	fabricShown, linkShown := false, false
 	for {
@@ -308,7 +347,7 @@ func (r *run) awaitRunning(ctx context.Context, w *watcher, died <-chan string) 
 			return nil // all ended already; conclude tells how
 		case <-limit.C:
 			r.tails()
-			return fmt.Errorf("not all streams were running after %v: %s", startLimit, r.board.missing(r.Verbs))
+			return fmt.Errorf("not all streams were running after %v: %s", r.startLimit(), r.board.missing(r.Verbs))
 		case text := <-died:
 			r.say("  %s", text)
 		case <-w.changed:
@@ -376,7 +415,7 @@ func (r *run) loop(ctx context.Context, w *watcher, died <-chan string) {
 
 func (r *run) stopAll() error {
 	var errs []error
-	for _, p := range []*process{r.hostd, r.boardd, r.fabric} {
+	for _, p := range r.processes() {
 		if err := p.stop(stopLimit); err != nil && p != r.hostd {
 			errs = append(errs, fmt.Errorf("%s: %w (%s)", p.name, err, p.log))
 		}
@@ -424,7 +463,7 @@ func (r *run) conclude(file string, w *watcher, hostErr error) (int, error) {
 	for _, text := range w.lost() {
 		problem("%s", text)
 	}
-	for _, p := range []*process{r.fabric, r.boardd, r.hostd} {
+	for _, p := range r.processes() {
 		if n := p.restarted(); n > 0 {
 			if s.Restarts == nil {
 				s.Restarts = map[string]int{}
@@ -517,7 +556,7 @@ func lastLine(log string) string {
 // tails shows the end of each log, where the reason of a failure is.
 func (r *run) tails() {
 	const lines = 8
-	for _, p := range []*process{r.fabric, r.boardd, r.hostd} {
+	for _, p := range r.processes() {
 		data, err := os.ReadFile(p.log)
 		if err != nil || len(bytes.TrimSpace(data)) == 0 {
 			continue

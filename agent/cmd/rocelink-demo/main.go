@@ -80,6 +80,8 @@ func command(code *int) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&c.Programs, "programs", "build/bin", "`folder` of the programs")
 	f.StringVar(&c.Dir, "dir", "build/demo", "`folder` for logs, register file and summary")
+	f.StringVar(&c.Board, "board", "", "run boardd on this emulated `board` (qemu-versal, qemu-zcu102) instead of on this machine")
+	f.StringVar(&c.Image, "image", "", "image `file` of the emulated board (default build/BOARD/BOARD.itb)")
 	f.StringVar(&duration, "duration", "", "how long, in seconds or as 1m30s (default 10s; with --source until it ends)")
 	f.StringVar(&verbs, "verbs", "", "streams: send, send-imm, write, write-imm, read (default send,write-imm,write,read)")
 	f.StringVar(&c.Frame, "frame", "", "bytes a frame (default 64KiB)")

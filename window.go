@@ -54,6 +54,11 @@ type Window struct {
 	HeldSlots Count `json:"held_slots"`
 	Slots     Count `json:"slots"` // slots of the region
 
+	// Counters is what the device's own counters moved by since the window
+	// before, by name; those that did not move are left out. They are the whole
+	// device's, not the stream's, and some devices refresh them rarely.
+	Counters map[string]Count `json:"counters,omitempty"`
+
 	// Total is the same since the session began.
 	Total Totals `json:"total"`
 }

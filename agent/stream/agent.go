@@ -54,6 +54,8 @@ type Agent struct {
 	serving sync.WaitGroup
 	last    *rocelink.LastState
 
+	noHugePages sync.Once // told once
+
 	mu       sync.Mutex
 	sequence rocelink.Count
 	streams  map[string]*Stream

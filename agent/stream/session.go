@@ -42,6 +42,8 @@ const (
 	// rnrTimer is 0.64 ms (IBTA vol. 1, table 45).
 	rnrTimer = 12
 	maxReads = 16
+	// hugeFrom is the size of slots from which huge pages are worth it: one.
+	hugeFrom = 2 << 20
 	// minWindow is the fewest unacknowledged packets that still keep a path
 	// busy.
 	minWindow = 4
@@ -97,9 +99,14 @@ func (s *Stream) open() (_ *session, err error) {
 	}
 	n.did("free protection domain", pd.Close)
 	slots := spec.stride() * uint64(spec.Slots)
-	memory, err := verbs.AllocMemory(int(slots+creditBytes), false)
+	memory, err := verbs.AllocMemory(int(slots+creditBytes), slots >= hugeFrom)
 	if err != nil {
 		return nil, err
+	}
+	if slots >= hugeFrom && !memory.Huge() {
+		s.agent.noHugePages.Do(func() {
+			s.agent.log.Warn("no huge pages are free: regions are on normal pages; `rocectl doctor` says how to have them", "bytes", slots)
+		})
 	}
 	n.did("free memory", func() error { return n.free(memory) })
 	region, err := pd.Register(memory, access(spec.Verb))
@@ -283,9 +290,32 @@ func (s *session) judge(status rocelink.StreamStatus) (ended bool, err error) {
 func (s *session) publish() {
 	defer close(s.published)
 	a := s.stream.agent
+	before := a.dev.Counters()
 	for w := range s.loop.Windows() {
+		now := a.dev.Counters()
+		w.Counters = moved(before, now)
+		before = now
 		a.send(rocelink.WindowSubject(w.Host, w.Stream), w)
 	}
+}
+
+// moved is what counters moved by. One that is smaller than before, or new,
+// began again from 0.
+func moved(before, now map[string]uint64) map[string]rocelink.Count {
+	var by map[string]rocelink.Count
+	for name, v := range now {
+		if old := before[name]; old <= v {
+			v -= old
+		}
+		if v == 0 {
+			continue
+		}
+		if by == nil {
+			by = map[string]rocelink.Count{}
+		}
+		by[name] = rocelink.Count(v)
+	}
+	return by
 }
 
 // closeAtBoard tells the board that the session is over. A board that is not

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -525,6 +526,18 @@ func TestVerdict(t *testing.T) {
 		if v := verdict(s, b, tot); !strings.Contains(v, name) {
 			t.Errorf("%s: verdict %q", name, v)
 		}
+	}
+}
+
+func TestMovedCounters(t *testing.T) {
+	before := map[string]uint64{"same": 5, "up": 1, "restarted": 9, "gone": 3}
+	now := map[string]uint64{"same": 5, "up": 1 << 60, "restarted": 2, "new": 4}
+	want := map[string]rocelink.Count{"up": 1<<60 - 1, "restarted": 2, "new": 4}
+	if got := moved(before, now); !maps.Equal(got, want) {
+		t.Errorf("moved by %v, want %v", got, want)
+	}
+	if got := moved(now, now); got != nil {
+		t.Errorf("nothing moved, yet %v", got)
 	}
 }
 

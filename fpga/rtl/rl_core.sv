@@ -290,6 +290,7 @@ module rl_core #(
     wire         event_in, event_empty, event_pop;
     wire [60:0]  event_in_data, event_data;
     wire         sent_all = outstanding == 5'd0;
+    wire         orphan;
 
     rl_fifo #(.WIDTH(61), .DEPTH_BITS(6)) events (
         .clk(clk), .rst(reset), .push(event_in), .in(event_in_data), .full(),
@@ -307,7 +308,7 @@ module rl_core #(
         .done_address(done_address), .done_data(done),
         .can_send(!outstanding[3]), .send_valid(send_valid), .send_qp(send_qp), .send_psn(send_psn),
         .look_qp(look_qp), .look_una(look_una), .look_tail(look_tail), .ready(ready), .error(error),
-        .delivered(delivered), .delivered_qp(delivered_qp), .delivered_frames(delivered_frames),
+        .orphan(orphan), .delivered(delivered), .delivered_qp(delivered_qp), .delivered_frames(delivered_frames),
         .delivered_bytes(delivered_bytes),
         .snapshot(snapshot), .stat_cause(stat_cause), .stat_una(stat_una), .stat_msn(stat_msn),
         .stat_messages_acked(stat_messages_acked), .stat_bytes_acked(stat_bytes_acked),
@@ -385,7 +386,7 @@ module rl_core #(
     rl_total #(.WIDTH(16)) total_rx_bytes (.clk(clk), .clear(clear_totals), .enable(got), .add(got_bytes), .snapshot(snapshot), .value(rx_bytes));
     rl_total total_rx_bad_icrc (.clk(clk), .clear(clear_totals), .enable(bad_icrc), .add(1'b1), .snapshot(snapshot), .value(rx_bad_icrc));
     rl_total total_rx_malformed (.clk(clk), .clear(clear_totals), .enable(malformed), .add(1'b1), .snapshot(snapshot), .value(rx_malformed));
-    rl_total total_rx_unknown_qp (.clk(clk), .clear(clear_totals), .enable(unknown_qp), .add(1'b1), .snapshot(snapshot), .value(rx_unknown_qp));
+    rl_total #(.WIDTH(2)) total_rx_unknown_qp (.clk(clk), .clear(clear_totals), .enable(unknown_qp || orphan), .add({1'b0, unknown_qp} + {1'b0, orphan}), .snapshot(snapshot), .value(rx_unknown_qp));
     rl_total total_rx_bad_opcode (.clk(clk), .clear(clear_totals), .enable(bad_opcode), .add(1'b1), .snapshot(snapshot), .value(rx_bad_opcode));
     rl_total total_rx_wrong_address (.clk(clk), .clear(clear_totals), .enable(wrong_address), .add(1'b1), .snapshot(snapshot), .value(rx_wrong_address));
 

@@ -58,6 +58,9 @@ module rl_transport #(
     output reg  [QUEUE_PAIRS-1:0] ready, // state Ready
     output reg  [QUEUE_PAIRS-1:0] error, // state Error
 
+    // A response whose queue pair went away before its turn
+    output reg          orphan,
+
     // Frames delivered to the peer, of the queue pair of the last event
     output reg          delivered,
     output reg  [3:0]   delivered_qp,
@@ -394,6 +397,7 @@ module rl_transport #(
         send_valid   <= 1'b0;
         state_write  <= 1'b0;
         event_done   <= 1'b0;
+        orphan       <= 1'b0;
         delivered    <= 1'b0;
         paused       <= pause && at == AT_CHOOSE && !state_write;
         tick         <= tick[7] ? tick : tick + 8'd1;
@@ -474,6 +478,7 @@ module rl_transport #(
                 send_qp     <= qp;
                 send_psn    <= cursor;
                 event_done  <= up;
+                orphan      <= what == DO_EVENT && !up;
                 delivered        <= moved && new_sums[48 +: 16] != sums[48 +: 16];
                 delivered_qp     <= qp;
                 delivered_frames <= new_sums[48 +: 16] - sums[48 +: 16];

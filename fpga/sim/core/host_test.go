@@ -27,6 +27,7 @@ type bench struct {
 	testing.TB
 	*Core
 	stream regs.Bus
+	core   regs.Bus // instead of the RTL
 	frames []Frame
 }
 
@@ -48,10 +49,10 @@ func open(t testing.TB, seed uint32) *bench {
 }
 
 func (b *bench) enable() {
-	b.put(b.Core, regs.CoreLocalMACHigh, uint32(localMAC[0])<<8|uint32(localMAC[1]))
-	b.put(b.Core, regs.CoreLocalMACLow, binary.BigEndian.Uint32(localMAC[2:]))
+	b.put(b.bus(), regs.CoreLocalMACHigh, uint32(localMAC[0])<<8|uint32(localMAC[1]))
+	b.put(b.bus(), regs.CoreLocalMACLow, binary.BigEndian.Uint32(localMAC[2:]))
 	b.putIP(regs.CoreLocalIP0, localIP)
-	b.put(b.Core, regs.CoreControl, 1)
+	b.put(b.bus(), regs.CoreControl, 1)
 }
 
 func (b *bench) put(bus regs.Bus, r regs.Reg, v uint32) {
@@ -90,7 +91,7 @@ func (b *bench) putIP(r regs.Reg, a netip.Addr) {
 	b.Helper()
 	bytes := a.As16()
 	for i := range 4 {
-		b.put(b.Core, r+regs.Reg(4*i), binary.BigEndian.Uint32(bytes[4*i:]))
+		b.put(b.bus(), r+regs.Reg(4*i), binary.BigEndian.Uint32(bytes[4*i:]))
 	}
 }
 
@@ -102,8 +103,8 @@ func (b *bench) command(bus regs.Bus, op, index uint32) (code, detail uint32) {
 	// Both blocks have the same words here.
 	count := b.get(bus, regs.CoreCommandCount)
 	b.put(bus, regs.CoreCommand, op|index<<8)
-	for start := b.Cycle(); b.get(bus, regs.CoreCommand) != 0; {
-		if b.Cycle() > start+limit {
+	for polls := 0; b.get(bus, regs.CoreCommand) != 0; polls++ {
+		if polls > limit/2 { // a read takes two cycles
 			b.Fatalf("command %d of %d did not end in %d cycles", op, index, limit)
 		}
 	}
@@ -136,17 +137,17 @@ func qp(index int) qpConfig {
 }
 
 func (b *bench) program(q qpConfig) {
-	b.put(b.Core, regs.CoreQpConfig, regs.CoreQpConfigMTU.Of(uint32(q.mtu.Code()))|regs.CoreQpConfigTimeout.Of(q.timeout)|
+	b.put(b.bus(), regs.CoreQpConfig, regs.CoreQpConfigMTU.Of(uint32(q.mtu.Code()))|regs.CoreQpConfigTimeout.Of(q.timeout)|
 		regs.CoreQpConfigRetryCount.Of(q.retry)|regs.CoreQpConfigRNRRetry.Of(q.rnrRetry))
-	b.put(b.Core, regs.CoreQpLocalQPN, uint32(q.localQPN))
-	b.put(b.Core, regs.CoreQpRemoteQPN, uint32(q.peerQPN))
-	b.put(b.Core, regs.CoreQpStartPSN, uint32(q.psn))
-	b.put(b.Core, regs.CoreQpWindow, q.window)
-	b.put(b.Core, regs.CoreQpSourcePort, 0xc123)
-	b.put(b.Core, regs.CoreQpTraffic, regs.CoreQpTrafficClass.Of(0x68)|regs.CoreQpTrafficHopLimit.Of(64))
-	b.put(b.Core, regs.CoreQpPKey, 0xffff)
-	b.put(b.Core, regs.CoreQpRemoteMACHigh, uint32(peerMAC[0])<<8|uint32(peerMAC[1]))
-	b.put(b.Core, regs.CoreQpRemoteMACLow, binary.BigEndian.Uint32(peerMAC[2:]))
+	b.put(b.bus(), regs.CoreQpLocalQPN, uint32(q.localQPN))
+	b.put(b.bus(), regs.CoreQpRemoteQPN, uint32(q.peerQPN))
+	b.put(b.bus(), regs.CoreQpStartPSN, uint32(q.psn))
+	b.put(b.bus(), regs.CoreQpWindow, q.window)
+	b.put(b.bus(), regs.CoreQpSourcePort, 0xc123)
+	b.put(b.bus(), regs.CoreQpTraffic, regs.CoreQpTrafficClass.Of(0x68)|regs.CoreQpTrafficHopLimit.Of(64))
+	b.put(b.bus(), regs.CoreQpPKey, 0xffff)
+	b.put(b.bus(), regs.CoreQpRemoteMACHigh, uint32(peerMAC[0])<<8|uint32(peerMAC[1]))
+	b.put(b.bus(), regs.CoreQpRemoteMACLow, binary.BigEndian.Uint32(peerMAC[2:]))
 	b.putIP(regs.CoreQpRemoteIP0, remoteIP)
 }
 

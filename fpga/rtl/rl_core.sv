@@ -330,6 +330,8 @@ module rl_core #(
     wire [3:0]   frame_tail, icrc_tail;
     wire [511:0] frame_data, icrc_data;
     wire         sent, dropped;
+    wire         out_valid;
+    assign       m_axis_tvalid = out_valid && !reset && !rst;
     wire [15:0]  sent_bytes;
 
     always @(posedge clk) begin
@@ -360,7 +362,7 @@ module rl_core #(
     rl_tx_out #(.STALL_BITS(STALL_BITS)) out (
         .clk(clk), .rst(reset), .link_up(link_up), .s_valid(icrc_valid), .s_first(icrc_first), .s_last(icrc_last),
         .s_tail(icrc_tail), .s_data(icrc_data), .freed(freed),
-        .m_axis_tvalid(m_axis_tvalid), .m_axis_tready(m_axis_tready), .m_axis_tdata(m_axis_tdata),
+        .m_axis_tvalid(out_valid), .m_axis_tready(m_axis_tready), .m_axis_tdata(m_axis_tdata),
         .m_axis_tkeep(m_axis_tkeep), .m_axis_tlast(m_axis_tlast), .m_axis_tuser(m_axis_tuser),
         .sent(sent), .sent_bytes(sent_bytes), .dropped(dropped)
     );

@@ -2,8 +2,10 @@
 //
 // A stream owes debt, in bits times the clock in kHz: a frame adds its bits
 // times CLOCK_KHZ, each cycle takes the rate in kb/s away, and never more than
-// there is. A frame may leave while the debt is not above what the burst allows.
-// Streams are visited in turn, one a cycle, for 16 cycles at once.
+// there is. A frame may leave while the debt is not above what the burst allows,
+// or 128 cycles of it: a frame that leaves a little late is made up for, so
+// that the rate is exact over time. Streams are visited in turn, one a cycle, for
+// 16 cycles at once.
 `default_nettype none
 
 module rl_pacer (
@@ -33,7 +35,7 @@ module rl_pacer (
     wire [49:0] cost;
     wire [63:0] allow, debt;
     rl_table #(.WIDTH(146)) settings (
-        .clk(clk), .write(set), .waddress(set_index), .wdata({set_kbps, set_cost, set_allow}),
+        .clk(clk), .write(set), .waddress(set_index), .wdata({set_kbps, set_cost, set_allow + {25'd0, set_kbps, 7'd0}}),
         .raddress(turn), .rdata({kbps, cost, allow})
     );
 

@@ -149,10 +149,12 @@ void bench_free(void *p) { delete of(p); }
 
 void bench_reset(void *p) {
     Bench *b = of(p);
+    // A frame that was cut off is none.
+    b->bytes.resize(size_t(bench_bytes(p)));
+    b->halfway = b->waits = false;
     b->top.rst = 1;
     b->tick();
     b->top.rst = 0;
-    b->halfway = b->waits = false;
 }
 
 void bench_run(void *p, int cycles) {

@@ -141,8 +141,17 @@ func start(t *testing.T, ip string) *board {
 		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWUTS,
 		Pdeathsig:  unix.SIGKILL,
 	}
-	err = b.cmd.Start()
+	// The death signal follows the thread, and threads end when a goroutine ends
+	// that is locked to them, as others here are: this one has its own.
+	started, over := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		started <- b.cmd.Start()
+		<-over
+	}()
+	err = <-started
 	w.Close()
+	t.Cleanup(func() { close(over) })
 	must(t, "new namespaces", err)
 	t.Cleanup(func() {
 		_ = b.cmd.Process.Kill() // process 1 takes all others with it

@@ -35,7 +35,7 @@ func TestExitCodes(t *testing.T) {
 		{"--board demo --traffic-class 256", exitUsage, "traffic-class"},
 		{"--board demo --lease 1ms", exitUsage, "--lease"},
 		{"--board demo --log-level loud", exitUsage, "log-level"},
-		{"--board z80 --address 10.0.0.1", exitFailed, "demo, rfsoc4x2"},
+		{"--board z80 --address 10.0.0.1", exitFailed, "demo, qemu-versal"},
 		{"--board " + none + ".yaml", exitFailed, "no such file"},
 		{"--board demo --address 10.0.0.1", exitFailed, "--registers"},
 		{"--board demo --registers " + none, exitFailed, "--address"},

@@ -181,6 +181,15 @@ module rl_command #(
     reg  [82:0] product;
     reg  [5:0]  bits_left;
 
+    // The last byte of the ring must have an address: base and size may add up
+    // to 2^64 but no more.
+    reg  [64:0] ring_end;
+    reg         ring_over;
+    always @(posedge clk) begin
+        ring_end  <= {1'b0, stream_base} + {1'b0, product[63:0]};
+        ring_over <= ring_end[64] && ring_end[63:0] != 64'd0;
+    end
+
     localparam [49:0] FRAME_COST = 50'd8 * CLOCK_KHZ;
 
     // The IPv4 header's checksum without the length: six words a cycle each.
@@ -324,13 +333,13 @@ module rl_command #(
                 product   <= {product[81:0], 1'b0} + (times[31] ? {33'd0, factor} : 83'd0);
                 times     <= {times[30:0], 1'b0};
                 bits_left <= bits_left - 6'd1;
+                wait_for  <= 5'd3;
                 if (bits_left == 6'd1)
                     at <= then;
             end
-            AT_CHECK_BASE: begin
-                // The last byte of the ring must have an address: base + size
-                // may be 2^64 but no more.
-                if (writes && {1'b0, stream_base} + {1'b0, product[63:0]} > 65'h1_0000_0000_0000_0000) begin
+            AT_CHECK_BASE: // when the sum has settled
+                if (wait_for != 5'd0) begin
+                end else if (writes && ring_over) begin
                     code   <= RL_CORE_COMMAND_STATUS_CODE_BAD_VALUE;
                     detail <= {16'd0, RL_STREAM_BASE};
                     at     <= AT_FINISH;
@@ -346,7 +355,6 @@ module rl_command #(
                     product   <= 83'd0;
                     bits_left <= 6'd32;
                 end
-            end
             AT_COST: begin
                 cost      <= product[49:0];
                 at        <= AT_MULTIPLY;

@@ -104,20 +104,21 @@ module rl_ingest #(
     reg        picked;
     integer    k;
     always @(posedge clk) begin : choose
+        integer    j;
         reg        found_high, found_low;
         reg [3:0]  high, low;
         found_high = 1'b0;
         found_low  = 1'b0;
         high       = 4'd0;
         low        = 4'd0;
-        for (k = QUEUE_PAIRS-1; k >= 0; k = k - 1) begin
-            wants[k] <= states[3*k +: 3] == RL_STREAM_STAT_STATE_STATE_RUNNING[2:0] ||
-                        states[3*k +: 3] == RL_STREAM_STAT_STATE_STATE_STOPPING[2:0];
-            if (wants[k]) begin
-                low       = k[3:0];
+        for (j = QUEUE_PAIRS-1; j >= 0; j = j - 1) begin
+            wants[j] <= states[3*j +: 3] == RL_STREAM_STAT_STATE_STATE_RUNNING[2:0] ||
+                        states[3*j +: 3] == RL_STREAM_STAT_STATE_STATE_STOPPING[2:0];
+            if (wants[j]) begin
+                low       = j[3:0];
                 found_low = 1'b1;
-                if (k[3:0] >= turn) begin
-                    high       = k[3:0];
+                if (j[3:0] >= turn) begin
+                    high       = j[3:0];
                     found_high = 1'b1;
                 end
             end

@@ -328,6 +328,7 @@ module rl_rx #(
     reg [31:0] src4, dst4;
     reg [47:0] mac4;
     wire       sum_bad3 = add16(s3a, s3b) != 16'hffff;
+    integer    j;
     always @(posedge clk) begin
         ended4      <= ended3 && !drop3 && !(!bad3 && !sum_bad3 && late_drop3) && !rst;
         bad4        <= bad3 || sum_bad3 || late_bad3;
@@ -353,10 +354,10 @@ module rl_rx #(
         found4      <= match3 != 0;
         qp4         <= 4'd0;
         epoch4      <= 2'd0;
-        for (k = 0; k < QUEUE_PAIRS; k = k + 1)
-            if (match3[k]) begin
-                qp4    <= k[3:0];
-                epoch4 <= epochs[k];
+        for (j = 0; j < QUEUE_PAIRS; j = j + 1)
+            if (match3[j]) begin
+                qp4    <= j[3:0];
+                epoch4 <= epochs[j];
             end
     end
 

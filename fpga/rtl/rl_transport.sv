@@ -148,6 +148,7 @@ module rl_transport #(
     integer    k;
 
     always @(posedge clk) begin : choose
+        integer    j;
         // The first pending one from turn on, else the first of all.
         reg        found_high, found_low;
         reg [3:0]  high, low;
@@ -155,12 +156,12 @@ module rl_transport #(
         found_low  = 1'b0;
         high       = 4'd0;
         low        = 4'd0;
-        for (k = QUEUE_PAIRS-1; k >= 0; k = k - 1)
-            if (pending[k]) begin
-                low       = k[3:0];
+        for (j = QUEUE_PAIRS-1; j >= 0; j = j - 1)
+            if (pending[j]) begin
+                low       = j[3:0];
                 found_low = 1'b1;
-                if (k[3:0] >= turn) begin
-                    high       = k[3:0];
+                if (j[3:0] >= turn) begin
+                    high       = j[3:0];
                     found_high = 1'b1;
                 end
             end

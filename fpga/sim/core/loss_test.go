@@ -93,3 +93,32 @@ func TestLoss(t *testing.T) {
 		}
 	}
 }
+
+// With a window larger than the ring and answers that come late the ring fills,
+// and nothing in it is overwritten before it is acknowledged.
+func TestRingFull(t *testing.T) {
+	b := open(t, 21)
+	q := qp(0)
+	q.mtu, q.window, q.timeout = 4096, 256, 7
+	b.connect(0, q)
+	s := streamConfig{verb: regs.StreamConfigVerbSend, bytes: 16 * 4096, kind: pattern.PRBS31, count: 20}
+	b.start(0, s)
+	pc := peerConfig(q)
+	pc.Delay = 5000
+	p := responder.New(pc, 4)
+	lost := false
+	b.exchange([]*responder.Peer{p}, []qpConfig{q}, 2_000_000, func() bool {
+		if len(b.frames) == 64 && !lost { // all that fits: one of them gets lost
+			lost = true
+			p.SetFaults(responder.Faults{Drop: 0.5})
+		} else if lost && p.Early > 0 {
+			p.SetFaults(responder.Faults{})
+		}
+		return len(p.Messages) == int(s.count)
+	})
+	checkMessages(t, p.Messages, s, s.count)
+	b.latch(0)
+	if n := b.counter(regs.CoreStatWindowStalls); n == 0 {
+		t.Error("the ring never filled")
+	}
+}

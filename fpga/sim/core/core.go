@@ -72,7 +72,7 @@ func (c *Core) Cycle() uint64 { return uint64(C.bench_cycle(c.bench)) }
 
 // SetSink says how the MAC takes beats from now on.
 func (c *Core) SetSink(s Sink) {
-	C.bench_set_sink(c.bench, C.bench_sink{kind: s.kind, pause: s.pause, rate: s.rate})
+	C.bench_set_sink(c.bench, C.bench_sink(s))
 }
 
 // SetLink says whether the MAC's link is up.

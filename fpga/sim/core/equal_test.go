@@ -485,12 +485,12 @@ func TestEqual(t *testing.T) {
 		for range 60 {
 			steps = append(steps, step{kinds[rng.IntN(len(kinds))], rng.Uint64() >> 40})
 		}
-		at, errors := try(t, steps, seen)
+		at, _ := try(t, steps, seen)
 		if at < 0 {
 			continue
 		}
 		steps = shrink(t, steps[:at+1])
-		_, errors = try(t, steps, map[string]bool{})
+		_, errors := try(t, steps, map[string]bool{})
 		t.Fatalf("seed %d: after %v:\n%s", seed, steps, errors)
 	}
 	if seeds < 25 {

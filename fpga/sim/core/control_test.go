@@ -321,3 +321,40 @@ func TestGarbage(t *testing.T) {
 		t.Errorf("only %d frames were counted as bad", n)
 	}
 }
+
+// Copies of an RNR NAK and of a NAK that arrive before anything was sent again
+// are counted and use up no patience.
+func TestCopies(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		s       roce.Syndrome
+		counter regs.Reg64
+	}{
+		{"RNR NAK", roce.RNRNak(4), regs.CoreStatRNRNAKs},
+		{"NAK", roce.Nak(roce.PSNSequenceError), regs.CoreStatSequenceNAKs},
+	} {
+		b := open(t, 14)
+		p := pair{bench: b}
+		q := qp(0)
+		q.timeout, q.retry, q.rnrRetry = 0, 1, 1
+		b.connect(0, q)
+		b.start(0, streamConfig{verb: regs.StreamConfigVerbSend, bytes: 100, count: 8})
+		b.Run(1000)
+		for range 4 {
+			b.Receive(p.frame(0, q.psn, c.s), 0)
+		}
+		b.Run(200)
+		state, cause := b.latch(0)
+		if state != regs.CoreStatStateStateReady {
+			t.Errorf("after copies of one %s: state %d, cause %d", c.name, state, cause)
+		}
+		b.expect(c.name+"s", b.counter(c.counter), 4)
+		// One that comes after the packets were sent again is another one.
+		b.Run(20000)
+		b.Receive(p.frame(0, q.psn, c.s), 0)
+		b.Run(200)
+		if state, _ := b.latch(0); state != regs.CoreStatStateStateError {
+			t.Errorf("after a second %s: state %d", c.name, state)
+		}
+	}
+}

@@ -38,8 +38,9 @@ func TestContractPage(t *testing.T) {
 // records in the order of the page: what is published, what is asked, what
 // both hold.
 var records = []string{
-	"BoardStatus", "Fabric", "Link", "StreamStatus", "HostStatus", "Device", "HostStream", "Window", "Totals", "Event",
+	"BoardStatus", "Fabric", "Link", "Module", "ModuleLane", "Clock", "Sensor", "Image", "StreamStatus", "HostStatus", "Device", "HostStream", "Window", "Totals", "Event",
 	"OpenRequest", "Region", "Source", "OpenReply", "SessionRequest", "ResetRequest", "RegisterRequest", "RegisterReply",
+	"ModuleRequest", "ModuleReply", "PowerRequest", "PowerReply", "UpdateRequest", "UpdateStep", "UpdateReply",
 }
 
 func contractPage(t *testing.T) []byte {
@@ -88,6 +89,9 @@ func contractPage(t *testing.T) []byte {
 	for _, e := range []struct{ name, value string }{
 		{"EndpointOpen", EndpointOpen}, {"EndpointStart", EndpointStart}, {"EndpointStop", EndpointStop}, {"EndpointRenew", EndpointRenew},
 		{"EndpointClose", EndpointClose}, {"EndpointStatus", EndpointStatus}, {"EndpointReset", EndpointReset}, {"EndpointReadRegister", EndpointReadRegister},
+		{"EndpointModule", EndpointModule}, {"EndpointWriteRegister", EndpointWriteRegister}, {"EndpointPower", EndpointPower},
+		{"EndpointUpdateBegin", EndpointUpdateBegin}, {"EndpointUpdateWrite", EndpointUpdateWrite},
+		{"EndpointUpdateFinish", EndpointUpdateFinish}, {"EndpointUpdateAbort", EndpointUpdateAbort},
 	} {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", e.value, consts[e.name])
 	}

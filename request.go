@@ -16,6 +16,25 @@ const (
 	EndpointStatus       = "status"        // empty → BoardStatus, sampled now
 	EndpointReset        = "reset"         // ResetRequest → BoardStatus: closes all streams, resets fabric and link
 	EndpointReadRegister = "read-register" // RegisterRequest → RegisterReply
+	EndpointModule       = "module"        // ModuleRequest → ModuleReply
+
+	// For operators only.
+	EndpointWriteRegister = "write-register" // RegisterRequest → RegisterReply, the value read back
+	EndpointPower         = "power"          // PowerRequest → PowerReply: reboot or power off
+	EndpointUpdateBegin   = "update-begin"   // UpdateRequest → UpdateReply: a new image, see there
+	EndpointUpdateWrite   = "update-write"   // bytes → UpdateReply
+	EndpointUpdateFinish  = "update-finish"  // UpdateStep → UpdateReply
+	EndpointUpdateAbort   = "update-abort"   // UpdateStep → UpdateReply
+)
+
+// Endpoints by who may call them: an agent those it runs streams with, an
+// operator all of them.
+var (
+	AgentEndpoints    = []string{EndpointOpen, EndpointStart, EndpointStop, EndpointRenew, EndpointClose, EndpointStatus}
+	OperatorEndpoints = []string{
+		EndpointReset, EndpointReadRegister, EndpointModule, EndpointWriteRegister, EndpointPower,
+		EndpointUpdateBegin, EndpointUpdateWrite, EndpointUpdateFinish, EndpointUpdateAbort,
+	}
 )
 
 // Verb is how frames travel.
@@ -159,13 +178,14 @@ type ResetRequest struct {
 	Reason  string `json:"reason,omitempty"` // for the log
 }
 
-// RegisterRequest reads one register by the block and name of the register
-// table ("Core", "Version"). Only registers without read side effects can be
-// read.
+// RegisterRequest reads or writes one register by the block and name of the
+// register table ("Core", "Version"). Only registers without read side effects
+// can be read, only plain read-write registers written.
 type RegisterRequest struct {
-	Version  int    `json:"version"`  // of the contract
-	Block    string `json:"block"`    // of the register table
-	Register string `json:"register"` // its name
+	Version  int    `json:"version"`         // of the contract
+	Block    string `json:"block"`           // of the register table
+	Register string `json:"register"`        // its name
+	Value    *Count `json:"value,omitempty"` // to write; absent when reading
 }
 
 // RegisterReply is the value of a register.
@@ -176,6 +196,76 @@ type RegisterReply struct {
 	Offset  uint32 `json:"offset"`   // in its block
 	Value   Count  `json:"value"`    // 32 or 64 bits
 }
+
+// ModuleRequest asks for the memory of the module in a cage.
+type ModuleRequest struct {
+	Version int    `json:"version"` // of the contract
+	Cage    string `json:"cage"`    // name in the board description
+}
+
+// ModuleReply is a module's memory as it was read last; a decoder on the other
+// side tells what it means.
+type ModuleReply struct {
+	Version     int             `json:"version"`               // of the contract
+	State       Module          `json:"state"`                 // of the cage
+	Lower       []byte          `json:"lower,omitempty"`       // lower memory; of an SFP bytes 0-127 at A0h
+	Upper       map[byte][]byte `json:"upper,omitempty"`       // upper pages by number
+	Diagnostics []byte          `json:"diagnostics,omitempty"` // of an SFP, A2h
+}
+
+// PowerRequest restarts the board or switches it off. Streams are closed first.
+type PowerRequest struct {
+	Version int    `json:"version"` // of the contract
+	Action  string `json:"action"`  // reboot or power-off
+	Reason  string `json:"reason,omitempty"`
+}
+
+// Actions of a PowerRequest.
+const (
+	PowerReboot = "reboot"
+	PowerOff    = "power-off"
+)
+
+// PowerReply says that the board will do it.
+type PowerReply struct {
+	Version int    `json:"version"` // of the contract
+	Action  string `json:"action"`  // reboot or power-off
+}
+
+// UpdateRequest begins the transfer of a boot image into the slot that does not
+// run. update-write takes its bytes in order, raw, at most UpdateReply.Piece at
+// a time, with the headers UpdateHeader and OffsetHeader; update-finish checks
+// length, hash and signature and only then makes the board try the image at its
+// next start.
+type UpdateRequest struct {
+	Version   int    `json:"version"`   // of the contract
+	Size      Count  `json:"size"`      // of the image, bytes
+	SHA256    []byte `json:"sha256"`    // of the image
+	Signature []byte `json:"signature"` // ed25519 over the image (images/fit)
+	Build     string `json:"build"`     // identifier, for people
+}
+
+// UpdateStep names a transfer that has begun.
+type UpdateStep struct {
+	Version int   `json:"version"` // of the contract
+	Update  Count `json:"update"`  // number the board gave it
+}
+
+// UpdateReply is where a transfer stands.
+type UpdateReply struct {
+	Version int    `json:"version"`         // of the contract
+	Update  Count  `json:"update"`          // number of the transfer
+	Slot    string `json:"slot"`            // it goes to: a or b
+	Offset  Count  `json:"offset"`          // bytes taken so far
+	Piece   int    `json:"piece"`           // most bytes of one update-write
+	Ready   bool   `json:"ready,omitempty"` // verified; the next start tries it
+}
+
+// Headers of update-write.
+const (
+	UpdateHeader = "Rocelink-Update" // number of the transfer
+	OffsetHeader = "Rocelink-Offset" // of the first byte
+)
 
 // Code is why a board refused a request; it travels as the error code of the
 // micro service.

@@ -11,11 +11,18 @@ type BoardStatus struct {
 	Time     time.Time `json:"time"`      // board clock
 	UptimeMS int64     `json:"uptime_ms"` // milliseconds since the program started, monotonic
 	// SampledMS is uptime_ms when the counters of the streams were taken.
-	SampledMS int64          `json:"sampled_ms"`
-	Model     string         `json:"model"`   // of the board description
-	Fabric    Fabric         `json:"fabric"`  // the programmable logic
-	Link      Link           `json:"link"`    // the MAC
-	Streams   []StreamStatus `json:"streams"` // those that are open
+	SampledMS int64    `json:"sampled_ms"`
+	Model     string   `json:"model"`             // of the board description
+	Fabric    Fabric   `json:"fabric"`            // the programmable logic
+	Link      Link     `json:"link"`              // the MAC
+	Modules   []Module `json:"modules,omitempty"` // cages of pluggable modules
+	Clocks    []Clock  `json:"clocks,omitempty"`  // reference clocks the board sets
+	Sensors   []Sensor `json:"sensors,omitempty"` // temperatures and voltages
+	Image     *Image   `json:"image,omitempty"`   // what the board booted; absent where it did not boot an image of ours
+	// Problem is about the board as a whole, such as a broken configuration on
+	// its card; the senders stay off while it says so.
+	Problem string         `json:"problem,omitempty"` // in words; absent when there is none
+	Streams []StreamStatus `json:"streams"`           // those that are open
 }
 
 // Fabric is the state of the programmable logic.
@@ -41,9 +48,98 @@ type Link struct {
 	Since  time.Time `json:"since"`            // when it became up or down
 	Losses Count     `json:"losses"`           // times it went from up to down
 	Status string    `json:"status,omitempty"` // receive status word
-	// Problem says in words why the link is not up.
-	Problem  string           `json:"problem,omitempty"`  // in words; absent when there is none
+	FEC    string    `json:"fec,omitempty"`    // rs or off; absent where the MAC has none
+	Cages  []string  `json:"cages,omitempty"`  // that carry the port's lanes
+	// Problem says in words why the link is not up, or why it is up and poor.
+	Problem string `json:"problem,omitempty"` // in words; absent when there is none
+	// Cause is the same as a stable word, one of the Cause constants.
+	Cause    string           `json:"cause,omitempty"`    // stable word for the problem
+	Cage     string           `json:"cage,omitempty"`     // the cage the cause is in
+	Lane     int              `json:"lane,omitempty"`     // of that cage, from 1
+	Remedy   string           `json:"remedy,omitempty"`   // what to do about it
 	Counters map[string]Count `json:"counters,omitempty"` // by name
+}
+
+// Causes of a link that is down or poor.
+const (
+	CauseNoModule      = "no-module"       // the cage is empty
+	CauseModuleFailed  = "module-failed"   // plugged, but does not answer, or is of no use here
+	CauseModuleStarts  = "module-starting" // plugged a moment ago
+	CauseLowPower      = "low-power"       // the module is in low power or in reset
+	CauseTxDisabled    = "tx-disabled"     // a lane of the module is switched off, or its laser failed
+	CauseNoLight       = "no-light"        // nothing received on Lane
+	CauseNoClock       = "no-clock"        // the reference clock is missing or not locked
+	CauseNoSignal      = "no-signal"       // no lane locks, and there are no optics to ask
+	CauseWrongRate     = "wrong-lane-rate" // light, but no lane locks
+	CauseFECMismatch   = "fec-mismatch"    // lanes lock, codewords or markers do not
+	CauseNotAligned    = "not-aligned"     // lanes lock but do not align
+	CausePeerBlind     = "peer-blind"      // the peer says that it does not see us
+	CauseHighBER       = "high-ber"        // too many bit errors
+	CauseMACMissing    = "mac-missing"     // the MAC does not answer as one
+	CauseFabricMissing = "fabric-missing"  // no programmable logic of ours
+	CauseStarting      = "starting"        // a step of the bring-up, nothing is known to be wrong
+)
+
+// Module is a cage and the pluggable module in it. A nil value is one the module
+// does not monitor.
+type Module struct {
+	Cage string `json:"cage"` // name in the board description
+	// Phase is empty, plugged, reset, starting, ready or failed.
+	Phase      string    `json:"phase"`
+	Since      time.Time `json:"since"`                // of the phase
+	Insertions Count     `json:"insertions"`           // modules that became ready
+	Identifier string    `json:"identifier,omitempty"` // QSFP28, SFP28, ...
+	Vendor     string    `json:"vendor,omitempty"`
+	Part       string    `json:"part,omitempty"`
+	Serial     string    `json:"serial,omitempty"`
+	Copper     bool      `json:"copper,omitempty"`    // a copper cable
+	LowPower   bool      `json:"low_power,omitempty"` // by its pin or its register
+
+	TemperatureC *float64     `json:"temperature_c,omitempty"` // °C
+	VccV         *float64     `json:"vcc_v,omitempty"`         // V
+	Lanes        []ModuleLane `json:"lanes,omitempty"`
+	Alarms       []string     `json:"alarms,omitempty"`   // values beyond the module's alarm thresholds
+	Warnings     []string     `json:"warnings,omitempty"` // values beyond its warning thresholds
+	Problem      string       `json:"problem,omitempty"`  // in words; absent when there is none
+}
+
+// ModuleLane is one lane of a module. A nil value is one the module does not
+// monitor; powers are in mW since 0 mW has no dBm.
+type ModuleLane struct {
+	Lane       int      `json:"lane"`                  // from 1
+	RxPowerMW  *float64 `json:"rx_power_mw,omitempty"` // mW
+	TxPowerMW  *float64 `json:"tx_power_mw,omitempty"` // mW
+	TxBiasMA   *float64 `json:"tx_bias_ma,omitempty"`  // mA
+	NoLight    bool     `json:"no_light,omitempty"`    // measured or flagged: nothing is received
+	TxDisabled bool     `json:"tx_disabled,omitempty"` // switched off
+	TxFault    bool     `json:"tx_fault,omitempty"`    // the laser failed
+}
+
+// Clock is a reference clock.
+type Clock struct {
+	Name    string  `json:"name"`              // in the board description
+	Hz      float64 `json:"hz,omitempty"`      // set frequency
+	Locked  *bool   `json:"locked,omitempty"`  // absent where it cannot be told
+	Problem string  `json:"problem,omitempty"` // in words; absent when there is none
+}
+
+// Sensor is one measured value of the board.
+type Sensor struct {
+	Name  string  `json:"name"`  // as the kernel's driver calls it
+	Unit  string  `json:"unit"`  // C or V
+	Value float64 `json:"value"` // in that unit
+}
+
+// Image is the boot image that runs.
+type Image struct {
+	Build string `json:"build,omitempty"` // identifier given when it was built
+	Slot  string `json:"slot,omitempty"`  // a or b; absent where there is one only
+	// Trial: the image is new and counts as bad if the board restarts before it
+	// is confirmed.
+	Trial bool `json:"trial,omitempty"`
+	// FellBack: the newer image in the other slot did not come up.
+	FellBack bool   `json:"fell_back,omitempty"`
+	Problem  string `json:"problem,omitempty"` // in words; absent when there is none
 }
 
 // StreamStatus is the board's view of one stream.
@@ -59,6 +155,7 @@ type StreamStatus struct {
 	Ended      bool   `json:"ended,omitempty"`
 	QPState    string `json:"qp_state,omitempty"` // Reset, Ready or Error
 	Problem    string `json:"problem,omitempty"`  // in words; absent when there is none
+	Cause      string `json:"cause,omitempty"`    // stable word for the problem, one of the StreamCause constants
 	QPN        uint32 `json:"qpn"`                // of the board
 	PeerQPN    uint32 `json:"peer_qpn"`           // of the host
 	NextPSN    uint32 `json:"next_psn"`           // of the next new packet
@@ -91,6 +188,20 @@ const (
 	StreamStopped  = "stopped"
 	StreamError    = "error"
 	StreamClosed   = "closed"
+)
+
+// Causes of a stream's end or halt.
+const (
+	StreamCauseRetry      = "retry-exceeded"         // the host did not acknowledge
+	StreamCauseRNR        = "rnr-retry-exceeded"     // the host had no receive for too long
+	StreamCauseAccess     = "remote-access-error"    // rkey or range refused
+	StreamCauseRequest    = "invalid-request"        // the host refused the request
+	StreamCauseOperation  = "remote-operation-error" // the host failed
+	StreamCauseLink       = "link-down"
+	StreamCauseFabric     = "fabric-lost"
+	StreamCauseLease      = "lease-lapsed"      // the host did not renew
+	StreamCauseClosed     = "closed-by-request" // by its host or an operator
+	StreamCauseSourceDone = "source-ended"
 )
 
 // HostStatus is what an agent publishes each second and on every change.

@@ -47,6 +47,16 @@ type Board struct {
 	RoCE      Block      `yaml:"roce"`      // first block of the RoCE core's chain
 	MAC       MAC        `yaml:"mac"`
 	Network   Network    `yaml:"network"`
+	// I2C and GPIO are what cages and clocks hang on.
+	I2C  []I2C  `yaml:"i2c"`
+	GPIO []GPIO `yaml:"gpio"`
+	// Cages for pluggable modules, in the order of the port's lanes.
+	Cages []Cage `yaml:"cages"`
+	// Clocks that must run before the transceivers are reset, in order.
+	Clocks []Clock `yaml:"clocks"`
+	// Bitstream is loaded before anything touches the logic; nil where the boot
+	// loader does it.
+	Bitstream *Bitstream `yaml:"bitstream"`
 	// Boot is how the board starts; nil for a board without an image.
 	Boot *Boot `yaml:"boot"`
 	// Unverified lists what in this description nobody has seen work on the

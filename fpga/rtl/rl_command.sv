@@ -73,7 +73,6 @@ module rl_command #(
 );
 
 `include "rl_wire.vh"
-`undef ROCELINK_REGS_VH // once a module, not once a compilation
 `include "rocelink_regs.vh"
 
     localparam [3:0] LAST_QP = QUEUE_PAIRS[3:0] - 4'd1;

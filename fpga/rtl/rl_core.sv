@@ -43,7 +43,6 @@ module rl_core #(
 );
 
 `include "rl_wire.vh"
-`undef ROCELINK_REGS_VH // once a module, not once a compilation
 `include "rocelink_regs.vh"
 
     generate

@@ -85,7 +85,6 @@ module rl_ingest #(
 );
 
 `include "rl_wire.vh"
-`undef ROCELINK_REGS_VH // once a module, not once a compilation
 `include "rocelink_regs.vh"
 
     localparam [12:0] RING_BEATS = 13'd4096; // of one queue pair

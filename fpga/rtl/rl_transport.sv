@@ -87,7 +87,6 @@ module rl_transport #(
 );
 
 `include "rl_wire.vh"
-`undef ROCELINK_REGS_VH // once a module, not once a compilation
 `include "rocelink_regs.vh"
 
     // Local ACK timeout: 4.096 µs·2^n (IBTA vol. 1, 9.7.6.1.3).

@@ -99,7 +99,9 @@ func verilogName(parts ...string) string {
 
 func verilogHeader(blocks []regs.Block) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "// %s\n`ifndef ROCELINK_REGS_VH\n`define ROCELINK_REGS_VH\n", notice)
+	// No include guard: these are constants of the module that includes them,
+	// and a guard would leave the second module of a compilation without.
+	fmt.Fprintf(&b, "// %s\n// Include it once in each module that needs it, inside the module.\n", notice)
 	for _, blk := range blocks {
 		fmt.Fprintf(&b, "\n// %s\n", blk.Title)
 		for _, r := range blk.Regs {
@@ -116,7 +118,6 @@ func verilogHeader(blocks []regs.Block) []byte {
 			}
 		}
 	}
-	fmt.Fprint(&b, "\n`endif\n")
 	return b.Bytes()
 }
 

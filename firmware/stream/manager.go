@@ -160,7 +160,7 @@ func (m *Manager) Attach(f Fabric) {
 func (m *Manager) Detach(reason string) {
 	for _, s := range m.sessions {
 		if s != nil {
-			m.retire(s, reason)
+			m.retire(s, rocelink.StreamCauseFabric, reason)
 		}
 	}
 	m.fabric, m.sessions, m.missing, m.fault = nil, nil, reason, nil
@@ -324,7 +324,7 @@ func (m *Manager) Renew(req rocelink.SessionRequest) (rocelink.StreamStatus, err
 func (m *Manager) Close(req rocelink.SessionRequest) (rocelink.StreamStatus, error) {
 	if req.Epoch == m.Epoch() {
 		if s := m.live(uint64(req.Session)); s != nil {
-			m.close(s, closedByHost)
+			m.close(s, rocelink.StreamCauseClosed, closedByHost)
 			return m.reply(s), nil
 		}
 	}
@@ -360,7 +360,7 @@ func (m *Manager) Expire() bool {
 		}
 		s.lapsed = true
 		m.event("lease-lapsed", s, "not renewed for %v", s.lease)
-		m.end(s, fmt.Sprintf("the lease of %v lapsed", s.lease))
+		m.end(s, rocelink.StreamCauseLease, fmt.Sprintf("the lease of %v lapsed", s.lease))
 		changed = true
 	}
 	return changed
@@ -445,19 +445,19 @@ func (m *Manager) CloseAll(reason string, drain time.Duration, wait func(time.Du
 	}
 	for _, s := range m.sessions {
 		if s != nil {
-			m.end(s, reason)
+			m.end(s, rocelink.StreamCauseClosed, reason)
 		}
 	}
 }
 
 // end closes a session, or only forgets it when the fabric stopped answering:
 // with many sessions the bounds of all steps would add up to minutes.
-func (m *Manager) end(s *session, reason string) {
+func (m *Manager) end(s *session, cause, reason string) {
 	if m.fault != nil {
-		m.retire(s, fmt.Sprintf("%s; the fabric does not answer: %v", reason, m.fault))
+		m.retire(s, cause, fmt.Sprintf("%s; the fabric does not answer: %v", reason, m.fault))
 		return
 	}
-	m.close(s, reason)
+	m.close(s, cause, reason)
 }
 
 // reply is the status as an answer of its own, sampled now if that is possible.
@@ -472,7 +472,7 @@ func (m *Manager) reply(s *session) rocelink.StreamStatus {
 
 // close stops a stream and takes it out of the fabric. Every step runs whatever
 // the ones before did.
-func (m *Manager) close(s *session, reason string) {
+func (m *Manager) close(s *session, cause, reason string) {
 	var problems []error
 	step := func(name string, err error) {
 		if err != nil {
@@ -489,14 +489,15 @@ func (m *Manager) close(s *session, reason string) {
 	if err := errors.Join(problems...); err != nil {
 		reason = fmt.Sprintf("%s; closing it failed: %v", reason, err)
 	}
-	m.retire(s, reason)
+	m.retire(s, cause, reason)
 }
 
 // retire moves a session to the closed ones.
-func (m *Manager) retire(s *session, reason string) {
+func (m *Manager) retire(s *session, cause, reason string) {
 	s.ended, s.reason = m.cfg.Now(), reason
+	// What went wrong before is more telling than the closing.
+	s.status.Cause = cmp.Or(s.status.Cause, cause)
 	if reason != closedByHost {
-		// What went wrong before is more telling than the closing.
 		s.status.Problem = cmp.Or(s.status.Problem, reason)
 	}
 	s.status.State = rocelink.StreamClosed

@@ -206,7 +206,7 @@ func (m *Manager) Open(req rocelink.OpenRequest) (rocelink.OpenReply, error) {
 	}
 	for _, s := range m.sessions {
 		if s != nil && s.req.Host == req.Host && s.req.Stream == req.Stream {
-			m.end(s, "replaced by a new open of the same host and stream")
+			m.end(s, rocelink.StreamCauseClosed, "replaced by a new open of the same host and stream")
 		}
 	}
 	index, err := m.place(p)

@@ -39,10 +39,22 @@ func (m *Manager) sample(s *session) error {
 		st.Ended = true
 		m.event("stream-ended", s, "the source ended after %d frames", fs.SourceFrames)
 	}
+	up, why := m.cfg.LinkUp()
+	if st.Cause == rocelink.StreamCauseLink && st.State != rocelink.StreamError && up {
+		st.Cause, st.Problem = "", ""
+	}
 	switch {
 	case qs.Failed:
-		st.State, st.Problem = rocelink.StreamError, "queue pair in error: "+cause(qs.Cause)
+		word, text := cause(qs.Cause)
+		if !up && word == rocelink.StreamCauseRetry {
+			word, text = rocelink.StreamCauseLink, "the link is down: "+why+"; "+text
+		}
+		if st.State != rocelink.StreamError || st.Cause == "" {
+			st.Cause, st.Problem = word, "queue pair in error: "+text
+		}
+		st.State = rocelink.StreamError
 	case fs.Code == regs.StreamStatStateStateError:
+		// The engine follows its queue pair, which the next sample shows.
 		st.State, st.Problem = rocelink.StreamError, "stream engine in error"
 	case fs.Code == regs.StreamStatStateStateConfigured:
 		st.State = rocelink.StreamOpen
@@ -53,7 +65,13 @@ func (m *Manager) sample(s *session) error {
 	case fs.Code == regs.StreamStatStateStateStopped:
 		st.State = rocelink.StreamStopped
 	default:
-		st.State, st.Problem = rocelink.StreamError, fmt.Sprintf("the fabric shows the stream as %s: something else reset it", fs.State)
+		st.State, st.Cause, st.Problem = rocelink.StreamError, rocelink.StreamCauseFabric, fmt.Sprintf("the fabric shows the stream as %s: something else reset it", fs.State)
+	}
+	switch {
+	case st.State == rocelink.StreamStopped && st.Ended && st.Cause == "":
+		st.Cause = rocelink.StreamCauseSourceDone
+	case !up && st.Cause == "" && (st.State == rocelink.StreamRunning || st.State == rocelink.StreamStopping):
+		st.Cause, st.Problem = rocelink.StreamCauseLink, "the link is down: "+why
 	}
 	if st.State == before {
 		return nil
@@ -67,21 +85,22 @@ func (m *Manager) sample(s *session) error {
 	return nil
 }
 
-// cause says in words why a queue pair failed, and what to look at.
-func cause(name string) string {
+// cause says why a queue pair failed: as a stable word, and in words with what
+// to look at.
+func cause(name string) (word, text string) {
 	switch name {
 	case "RetryExceeded":
-		return "no acknowledgement: the host is gone, its queue pair is not ready, or packets are lost (" + name + ")"
+		return rocelink.StreamCauseRetry, "no acknowledgement: the host is gone, its queue pair is not ready, or packets are lost (" + name + ")"
 	case "RNRRetryExceeded":
-		return "the host posts no receives (" + name + ")"
+		return rocelink.StreamCauseRNR, "the host posts no receives (" + name + ")"
 	case "RemoteInvalidRequest":
-		return "the host refused a request as invalid: frame longer than its receives, or another path MTU (" + name + ")"
+		return rocelink.StreamCauseRequest, "the host refused a request as invalid: frame longer than its receives, or another path MTU (" + name + ")"
 	case "RemoteAccess":
-		return "the host refused the access: rkey, bounds or permission of the region (" + name + ")"
+		return rocelink.StreamCauseAccess, "the host refused the access: rkey, bounds or permission of the region (" + name + ")"
 	case "RemoteOperational":
-		return "the host could not carry a request out (" + name + ")"
+		return rocelink.StreamCauseOperation, "the host could not carry a request out (" + name + ")"
 	case "BadResponse":
-		return "a response came that no request explains (" + name + ")"
+		return rocelink.StreamCauseOperation, "a response came that no request explains (" + name + ")"
 	}
-	return name
+	return rocelink.StreamCauseFabric, name
 }

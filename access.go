@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"strings"
@@ -35,9 +36,23 @@ type Client struct {
 	Retry bool
 	// Connected runs after each connection, the first included, with Retry.
 	Connected func()
+	// Inbox is the prefix of the subjects on which the client takes replies, of
+	// BoardInbox or HostInbox; "" is KeyInbox. One that does not depend on the
+	// key outlives its exchange.
+	Inbox string
+	// Refused runs when the server does not permit a subject to this client. It
+	// must not block.
+	Refused func(error)
 	// Options are added to those that everyone uses.
 	Options []nats.Option
 }
+
+// The wait between attempts to connect, with jitter so that a server that
+// restarts is not asked by everyone at once.
+const (
+	reconnectWait   = 250 * time.Millisecond
+	reconnectJitter = 250 * time.Millisecond
+)
 
 // Check finds what cannot work whatever the server is. URLs may carry a
 // password and are never repeated in an error.
@@ -84,6 +99,7 @@ func Connect(a Access, c Client) (*nats.Conn, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	seed := &key{file: a.NKey, log: log}
 	opts := []nats.Option{
 		nats.Name(c.Name),
 		nats.Timeout(2 * time.Second),
@@ -94,6 +110,9 @@ func Connect(a Access, c Client) (*nats.Conn, error) {
 				subject = s.Subject
 			}
 			log.Warn("nats", "subject", subject, "err", err)
+			if c.Refused != nil && errors.Is(err, nats.ErrPermissionViolation) {
+				c.Refused(err)
+			}
 		}),
 	}
 	connected := func(n *nats.Conn) {
@@ -106,8 +125,10 @@ func Connect(a Access, c Client) (*nats.Conn, error) {
 		opts = append(opts,
 			nats.RetryOnFailedConnect(true),
 			nats.MaxReconnects(-1),
-			nats.ReconnectWait(250*time.Millisecond),
-			nats.ReconnectJitter(250*time.Millisecond, 500*time.Millisecond),
+			nats.CustomReconnectDelay(func(int) time.Duration {
+				seed.renew()
+				return reconnectWait + rand.N(reconnectJitter)
+			}),
 			nats.IgnoreAuthErrorAbort(),
 			nats.PingInterval(5*time.Second),
 			nats.MaxPingsOutstanding(2),
@@ -126,11 +147,11 @@ func Connect(a Access, c Client) (*nats.Conn, error) {
 		opts = append(opts, nats.UserCredentials(a.Credentials))
 	}
 	if a.NKey != "" {
-		o, err := nats.NkeyOptionFromSeed(a.NKey)
+		o, err := seed.options(c.Inbox)
 		if err != nil {
-			return nil, fmt.Errorf("connect to NATS: nkey file %s: %w: it holds one line that begins with SU", a.NKey, err)
+			return nil, err
 		}
-		opts = append(opts, o)
+		opts = append(opts, o...)
 	}
 	if a.CA != "" {
 		opts = append(opts, nats.RootCAs(a.CA))
@@ -142,6 +163,7 @@ func Connect(a Access, c Client) (*nats.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS at %s: %w%s", redact(a.URL), err, remedy(err))
 	}
+	seed.conn.Store(nc)
 	return nc, nil
 }
 
@@ -168,8 +190,10 @@ func remedy(err error) string {
 	switch {
 	case errors.Is(err, nats.ErrNoServers):
 		return ": is rocelinkd (or another NATS server) running there?"
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrNkeysNotSupported):
 		return ": give the credentials this server wants"
+	case strings.Contains(err.Error(), "x509: certificate signed by unknown authority"), errors.Is(err, nats.ErrSecureConnRequired):
+		return ": give the certificates that sign the server's (tls-ca)"
 	}
 	return ""
 }

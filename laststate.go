@@ -2,7 +2,6 @@ package rocelink
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -25,8 +24,7 @@ type LastState struct {
 
 const (
 	bucketLimit = 2 * time.Second
-	bucketRetry = 5 * time.Second // where the server has no JetStream
-	bucketBytes = 64 << 20
+	bucketRetry = 5 * time.Second // where there is no bucket
 )
 
 // BoardKey is the key of a board in StatusBucket, HostKey that of a host.
@@ -124,24 +122,11 @@ func (l *LastState) store(ctx context.Context, record []byte) error {
 	return err
 }
 
-// openBucket uses the bucket as it is, or makes it.
+// openBucket uses the bucket as it is; MakeHistory makes it.
 func openBucket(ctx context.Context, nc *nats.Conn) (jetstream.KeyValue, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
 	}
-	kv, err := js.KeyValue(ctx, StatusBucket)
-	if !errors.Is(err, jetstream.ErrBucketNotFound) {
-		return kv, err
-	}
-	kv, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket:      StatusBucket,
-		Description: "last state of each rocelink board and host",
-		History:     1,
-		MaxBytes:    bucketBytes,
-	})
-	if errors.Is(err, jetstream.ErrBucketExists) {
-		return js.KeyValue(ctx, StatusBucket)
-	}
-	return kv, err
+	return js.KeyValue(ctx, StatusBucket)
 }

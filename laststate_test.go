@@ -35,6 +35,9 @@ func TestLastStateStandsInTheBucket(t *testing.T) {
 	nc := natsServer(t, server.Options{JetStream: true, StoreDir: t.TempDir()})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
+	if err := MakeHistory(ctx, nc); err != nil {
+		t.Fatal(err)
+	}
 	board, host := KeepLastState(nc, BoardKey("a.b"), nil), KeepLastState(nc, HostKey("a.b"), nil)
 	for i := range 100 {
 		board.Put(fmt.Appendf(nil, "board %d", i))

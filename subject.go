@@ -96,6 +96,24 @@ func WindowSubject(host, stream string) string {
 	return Root + ".host." + Token(host) + ".stream." + Token(stream)
 }
 
+// WindowSubjects matches the Windows of all streams of an agent.
+func WindowSubjects(host string) string { return Root + ".host." + Token(host) + ".stream.*" }
+
+// AnyRequest matches requests to one endpoint of every board.
+func AnyRequest(endpoint string) string { return Root + ".board.*.request." + endpoint }
+
+// Prefixes of the subjects on which a client takes replies; nobody else is
+// allowed to listen there.
+
+// BoardInbox is that of a board.
+func BoardInbox(board string) string { return "_INBOX.board." + Token(board) }
+
+// HostInbox is that of an agent.
+func HostInbox(host string) string { return "_INBOX.host." + Token(host) }
+
+// KeyInbox is that of whoever has the key, by its public part.
+func KeyInbox(public string) string { return "_INBOX.key." + public }
+
 // RequestSubject is where a board answers an endpoint of its micro service.
 func RequestSubject(board, endpoint string) string {
 	return Root + ".board." + Token(board) + ".request." + endpoint
@@ -103,6 +121,10 @@ func RequestSubject(board, endpoint string) string {
 
 // ServiceName is the name of the NATS micro service of a board.
 const ServiceName = "rocelink-board"
+
+// EventStream is the JetStream stream with the Events of boards and hosts, where
+// the server has JetStream.
+const EventStream = "rocelink-events"
 
 // StatusBucket is the JetStream key-value bucket with the last state of each
 // board ("board.<token>") and host ("host.<token>"), where the server has

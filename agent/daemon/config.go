@@ -29,8 +29,10 @@ type Config struct {
 	// Once: end when every stream's source has ended.
 	Once bool `yaml:"-"`
 	// Summary is a file for the results, as JSON, at the end.
-	Summary string       `yaml:"-"`
-	Log     *slog.Logger `yaml:"-"`
+	Summary string `yaml:"-"`
+	// Reload asks the NATS server inside to read its configuration again.
+	Reload <-chan os.Signal `yaml:"-"`
+	Log    *slog.Logger     `yaml:"-"`
 }
 
 // NATS says which server to use. Without URL the agent runs one itself.

@@ -30,20 +30,38 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
+	refusals := newRefusals(c.Name, c.Log)
 	url := c.NATS.URL
 	if url == "" {
-		b, err := broker.Start(broker.Config{Listen: c.NATS.Listen, StoreDir: c.NATS.Store, ConfigFile: c.NATS.Server, Log: c.Log})
+		b, err := broker.Start(broker.Config{
+			Listen: c.NATS.Listen, StoreDir: c.NATS.Store, ConfigFile: c.NATS.Server, Log: c.Log, Refused: refusals.server,
+		})
 		if err != nil {
 			return err
 		}
 		defer b.Close()
 		url = b.URL()
+		if c.Reload != nil {
+			stop := reloads(c.Reload, b, c.Log)
+			defer stop()
+		}
 	}
-	nc, err := rocelink.Connect(c.NATS.access(url), rocelink.Client{Name: "rocelinkd " + c.Name, Log: c.Log, Retry: true})
+	connected := make(chan struct{}, 1)
+	nc, err := rocelink.Connect(c.NATS.access(url), rocelink.Client{
+		Name: "rocelinkd " + c.Name, Log: c.Log, Retry: true, Inbox: rocelink.HostInbox(c.Name), Refused: refusals.client,
+		Connected: func() {
+			select {
+			case connected <- struct{}{}:
+			default:
+			}
+		},
+	})
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
+	defer keepHistory(nc, connected, c.Log)()
+	defer refusals.tell(nc)()
 	if c.HTTP != "" {
 		stop, err := serveWeb(c.HTTP, nc, c.Log)
 		if err != nil {

@@ -21,6 +21,7 @@ const (
 	connectTimeout = 2 * time.Second
 	goodbyeTime    = 2 * time.Second // a dead server delays the exit no longer
 	nameWarning    = time.Minute
+	refusalWarning = time.Minute
 	eventQueue     = 64
 	maxErrorText   = 1024
 )
@@ -38,6 +39,8 @@ type uplink struct {
 	mu      sync.Mutex
 	nc      *nats.Conn // nil before the first connection
 	dropped uint64
+
+	toldRefusal time.Time // of the client's callbacks
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -147,6 +150,8 @@ func (u *uplink) connect() (*nats.Conn, micro.Service, error) {
 		Retry: true,
 		// The server learns the present state at once.
 		Connected: func() { u.board.refresh.Store(true) },
+		Inbox:     rocelink.BoardInbox(u.board.cfg.Name),
+		Refused:   u.refused,
 		Options: []nats.Option{
 			nats.FlusherTimeout(connectTimeout),
 			// What comes back on the board's own subject is another board.
@@ -165,6 +170,22 @@ func (u *uplink) connect() (*nats.Conn, micro.Service, error) {
 		return nil, nil, fmt.Errorf("NATS service: %w", err)
 	}
 	return nc, svc, nil
+}
+
+// refused tells, once a minute, that the server does not permit what a board
+// needs. The client calls it from one goroutine.
+func (u *uplink) refused(err error) {
+	if now := time.Now(); now.Sub(u.toldRefusal) >= refusalWarning {
+		u.toldRefusal = now
+		u.event(u.own("access-refused", "the NATS server refuses this board: %v: look at its user with rocectl access list", err))
+	}
+}
+
+// own is an event of the uplink itself.
+func (u *uplink) own(kind, format string, args ...any) rocelink.Event {
+	return rocelink.Event{
+		Version: rocelink.Version, From: u.board.cfg.Name, Time: time.Now().UTC(), Kind: kind, Text: fmt.Sprintf(format, args...),
+	}
 }
 
 // register adds the micro service.
@@ -209,6 +230,7 @@ func (u *uplink) watchName(nc *nats.Conn) error {
 		told = time.Now()
 		u.log.Error("another board has this one's name: give one of them another --name",
 			"name", s.Board, "its model", s.Model, "its uptime", time.Duration(s.UptimeMS)*time.Millisecond)
+		u.event(u.own("name-taken", "another board, model %q, has the name %q: give one of them another", s.Model, s.Board))
 	})
 	return err
 }

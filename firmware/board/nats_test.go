@@ -120,6 +120,9 @@ func subscribe(t *testing.T, nc *nats.Conn, subject string) *nats.Subscription {
 func TestService(t *testing.T) {
 	s := natsServer(t, -1, t.TempDir())
 	nc := client(t, s)
+	if err := rocelink.MakeHistory(t.Context(), nc); err != nil {
+		t.Fatal(err)
+	}
 	statuses := subscribe(t, nc, rocelink.AnyBoardStatus)
 	events := subscribe(t, nc, rocelink.AnyBoardEvent)
 	_, stop := runBoard(t, fabrictest.New(), Config{NATS: &rocelink.Access{URL: s.ClientURL()}})
@@ -174,7 +177,7 @@ func TestService(t *testing.T) {
 		}
 	}
 
-	// The last state stands in the bucket.
+	// The last state stands in the bucket, once an agent has made it.
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)

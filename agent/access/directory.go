@@ -93,8 +93,10 @@ func Init(dir string, s Server) (*Directory, error) {
 	if _, err := os.Lstat(filepath.Join(abs, stateFile)); err == nil {
 		return nil, fmt.Errorf("access: %s: %w: rocectl access add extends it", filepath.Join(abs, stateFile), ErrExists)
 	}
-	for _, sub := range []string{"", "server", "users"} {
-		if err := os.MkdirAll(filepath.Join(abs, sub), 0o700); err != nil {
+	// The server and an agent, which may run as other users, pass through to
+	// folders that are theirs.
+	for sub, mode := range map[string]os.FileMode{"": 0o711, "users": 0o711, "server": 0o700} {
+		if err := os.MkdirAll(filepath.Join(abs, sub), mode); err != nil {
 			return nil, fmt.Errorf("access: %w", err)
 		}
 	}

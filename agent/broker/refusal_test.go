@@ -7,8 +7,8 @@ func TestParseRefusal(t *testing.T) {
 		`127.0.0.1:5 - cid:7 - "v1.55.0:go:boardd a - b" - "$G/nkey:UABC" - Publish Violation - Subject "x.y"`:                 {"127.0.0.1:5", "boardd a - b", "UABC", "publish", "x.y"},
 		`127.0.0.1:5 - cid:7 - "v1.55.0:go" - "$G/nkey:UABC" - Subscription Violation - Subject "x.>", SID 3`:                  {"127.0.0.1:5", "", "UABC", "subscribe", "x.>"},
 		`127.0.0.1:5 - cid:7 - "v1.55.0:go:a\"b" - "$G/nkey:UABC" - Subscription Violation - Subject "x.>", Queue: "q", SID 3`: {"127.0.0.1:5", `a"b`, "UABC", "subscribe", "x.>"},
-		`127.0.0.1:5 - cid:7 - authentication error - Nkey "UABC"`:                                                          {"127.0.0.1:5", "", "UABC", "connect", ""},
-		`127.0.0.1:5 - cid:7 - "v1:go:n" - authentication error`:                                                            {"127.0.0.1:5", "n", "", "connect", ""},
+		`127.0.0.1:5 - cid:7 - authentication error - Nkey "UABC"`:                                                             {"127.0.0.1:5", "", "UABC", "connect", ""},
+		`127.0.0.1:5 - cid:7 - "v1:go:n" - authentication error`:                                                               {"127.0.0.1:5", "n", "", "connect", ""},
 	} {
 		if got, ok := parseRefusal(text); !ok || got != want {
 			t.Errorf("%s: %+v, %v", text, got, ok)

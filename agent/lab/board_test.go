@@ -38,28 +38,37 @@ const (
 	boardPSN = roce.PSN(0xFFFFF0) // wraps soon
 )
 
-// newBoard starts a fabric whose frames a bad network treats as faults says.
+// newBoard starts a fabric whose frames a bad network treats as faults says, and
+// brings its port up.
 func newBoard(t *testing.T, s *segment, faults model.FaultConfig, source *model.Source) *board {
 	t.Helper()
-	b := &board{t: t, segment: s, began: time.Now(), wake: make(chan struct{}, 1), idle: time.Second,
-		out: model.NewFaults(faults, 1), in: model.NewFaults(faults, 2)}
-	if source != nil {
-		b.idle = time.Millisecond
-	}
-	f, err := model.New(model.Config{Port: b, QueuePairs: 1, Sources: []*model.Source{source},
-		// An emulated guest answers in milliseconds.
-		CreditInterval: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.fabric = f
-	b.core, b.stream = regs.At(f.Bus(), model.CoreBase), regs.At(f.Bus(), model.StreamBase)
-	cmac := regs.At(f.Bus(), model.CMACBase)
+	b := newFabric(t, s, faults, model.Config{QueuePairs: 1, Sources: []*model.Source{source}})
+	cmac := regs.At(b.fabric.Bus(), model.CMACBase)
 	b.write(cmac, regs.CMACConfigRx, regs.CMACConfigRxEnable.Of(1))
 	b.write(cmac, regs.CMACConfigTx, regs.CMACConfigTxEnable.Of(1))
 	b.mac(regs.CoreLocalMACHigh, regs.CoreLocalMACLow, s.MAC)
 	b.address(regs.CoreLocalIP0, s.Address)
 	b.write(b.core, regs.CoreControl, regs.CoreControlEnable.Of(1))
+	return b
+}
+
+// newFabric starts a fabric that nobody has programmed.
+func newFabric(t *testing.T, s *segment, faults model.FaultConfig, c model.Config) *board {
+	t.Helper()
+	b := &board{t: t, segment: s, began: time.Now(), wake: make(chan struct{}, 1), idle: time.Second,
+		out: model.NewFaults(faults, 1), in: model.NewFaults(faults, 2)}
+	// Neither an external source nor registers in shared memory wake anybody.
+	if len(c.Sources) > 0 && c.Sources[0] != nil || c.Registers != nil {
+		b.idle = time.Millisecond
+	}
+	c.Port = b
+	c.CreditInterval = time.Millisecond // an emulated guest answers in milliseconds
+	f, err := model.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.fabric = f
+	b.core, b.stream = regs.At(f.Bus(), model.CoreBase), regs.At(f.Bus(), model.StreamBase)
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -204,7 +205,7 @@ func (s *segment) configure(ctx context.Context) error {
 }
 
 // tools are the programs of others that run in the guest.
-var tools = []string{"ip", "rdma", "ibv_devinfo", "ibv_rc_pingpong", "ib_send_bw", "ib_write_bw", "ib_read_bw"}
+var tools = []string{"ip", "rdma", "ibv_devinfo", "ibv_rc_pingpong", "ib_send_bw", "ib_write_bw", "ib_read_bw", "cat", "ls", "prlimit", "setpriv"}
 
 func buildImage(ctx context.Context, k *Kernel) (string, error) {
 	goTool := os.Getenv("GO")
@@ -218,18 +219,21 @@ func buildImage(ctx context.Context, k *Kernel) (string, error) {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return "", err
 	}
-	for name, how := range map[string]struct{ cgo, tags string }{
-		"guest-init":    {"0", ""},
-		"guest-receive": {"1", "ibverbs"},
-		"guest-request": {"1", "ibverbs"},
+	for name, how := range map[string]struct{ folder, cgo, tags string }{
+		"guest-init":    {"agent/lab/cmd", "0", ""},
+		"guest-receive": {"agent/lab/cmd", "1", "ibverbs"},
+		"guest-request": {"agent/lab/cmd", "1", "ibverbs"},
+		"rocelinkd":     {"agent/cmd", "1", "ibverbs"},
+		"rocectl":       {"agent/cmd", "1", "ibverbs"},
+		"boardd":        {"firmware/cmd", "0", ""}, // runs here
 	} {
-		args := []string{"build", "-trimpath", "-tags", how.tags, "-o", bin}
+		args := []string{"build", "-trimpath", "-ldflags", "-s -w", "-tags", how.tags, "-o", bin}
 		env := append(os.Environ(), "CGO_ENABLED="+how.cgo)
 		if *strict && how.cgo == "1" {
 			args = append(args, "-race")
 			env = append(env, "GOEXPERIMENT=cgocheck2")
 		}
-		build := exec.CommandContext(ctx, goTool, append(args, "rocelink/agent/lab/cmd/"+name)...)
+		build := exec.CommandContext(ctx, goTool, append(args, path.Join("rocelink", how.folder, name))...)
 		build.Env = env
 		if out, err := build.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%v: %w: %s", build, err, out)
@@ -248,7 +252,7 @@ func buildImage(ctx context.Context, k *Kernel) (string, error) {
 		}
 		img.Programs = append(img.Programs, at)
 	}
-	for _, p := range []string{"guest-receive", "guest-request"} {
+	for _, p := range []string{"guest-receive", "guest-request", "rocelinkd", "rocectl"} {
 		img.Files["/bin/"+p] = filepath.Join(bin, p)
 	}
 	img.Libraries, err = filepath.Glob("/usr/lib/*/libibverbs/librxe-*.so")

@@ -226,6 +226,12 @@ func (p *Process) CloseInput() error { return p.client.send(message{ID: p.id, En
 // Kill kills the program and what it started. One that has ended stays so.
 func (p *Process) Kill() error { return p.client.send(message{ID: p.id, Kill: true}) }
 
+// Signal sends the program a signal, by its number. One that has ended needs
+// none.
+func (p *Process) Signal(number int) error {
+	return p.client.send(message{ID: p.id, Signal: number})
+}
+
 // Done is closed when the program has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 

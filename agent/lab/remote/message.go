@@ -32,6 +32,7 @@ type message struct {
 	Input    []byte   `json:",omitempty"`
 	EndInput bool     `json:",omitempty"`
 	Kill     bool     `json:",omitempty"`
+	Signal   int      `json:",omitempty"`
 	Relay    *relay   `json:",omitempty"`
 	PowerOff bool     `json:",omitempty"`
 

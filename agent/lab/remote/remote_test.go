@@ -75,6 +75,30 @@ func TestRun(t *testing.T) {
 	}
 }
 
+func TestSignal(t *testing.T) {
+	c, _ := pair(t)
+	p, err := c.Start(Command{Args: []string{"sh", "-c", "trap 'echo heard; exit 7' TERM; echo ready; while :; do sleep 0.01; done"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := bufio.NewScanner(p)
+	if !out.Scan() || out.Text() != "ready" {
+		t.Fatalf("%q", out.Text())
+	}
+	if err := p.Signal(int(syscall.SIGTERM)); err != nil {
+		t.Fatal(err)
+	}
+	if !out.Scan() || out.Text() != "heard" {
+		t.Fatalf("%q", out.Text())
+	}
+	if e, _ := p.Wait(); e.Code != 7 {
+		t.Errorf("%+v", e)
+	}
+	if err := p.Signal(int(syscall.SIGTERM)); err != nil {
+		t.Errorf("a signal to one that has ended: %v", err)
+	}
+}
+
 func TestInput(t *testing.T) {
 	c, _ := pair(t)
 	p, err := c.Start(Command{Args: []string{"cat"}})

@@ -37,8 +37,9 @@ type Server struct {
 
 // program is a running program at the server.
 type program struct {
-	input  *backlog
-	cancel context.CancelFunc
+	input   *backlog
+	cancel  context.CancelFunc
+	process *os.Process
 }
 
 // Serve runs what the client at the other end of conn asks for until the stream
@@ -85,8 +86,8 @@ func (s *Server) send(m message) error {
 // end tells how a program ended. A stream that is gone needs no telling.
 func (s *Server) end(id uint64, e Exit) { _ = s.send(message{ID: id, Exit: &e}) }
 
-// control passes input or a kill to a running program. One that has ended needs
-// neither.
+// control passes input, a signal or a kill to a running program. One that has
+// ended needs none.
 func (s *Server) control(m message) {
 	s.mu.Lock()
 	p := s.programs[m.ID]
@@ -95,6 +96,8 @@ func (s *Server) control(m message) {
 	case p == nil:
 	case m.Kill:
 		p.cancel()
+	case m.Signal > 0:
+		_ = p.process.Signal(syscall.Signal(m.Signal))
 	default:
 		p.input.add(m.Input, m.EndInput)
 	}
@@ -127,7 +130,7 @@ func (s *Server) start(ctx context.Context, id uint64, c Command) {
 		return
 	}
 	began := time.Now()
-	p := &program{input: newBacklog(), cancel: cancel}
+	p := &program{input: newBacklog(), cancel: cancel, process: cmd.Process}
 	s.mu.Lock()
 	s.programs[id] = p
 	s.mu.Unlock()

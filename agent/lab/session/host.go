@@ -100,7 +100,11 @@ func (h *Host) setUp(o Open) (*Opened, error) {
 		return nil, err
 	}
 	h.did(region.Close)
-	cq, err := h.dev.CreateCQ(int(o.Slots) + 1)
+	depth := int(o.Slots) + 1
+	if o.CQDepth > 0 {
+		depth = o.CQDepth
+	}
+	cq, err := h.dev.CreateCQ(depth)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +151,7 @@ func (h *Host) connect(p Peer) error {
 	if err == nil {
 		err = h.qp.ReadyToSend(h.psn)
 	}
-	if err != nil {
+	if err != nil || h.open.Deaf {
 		return err
 	}
 	h.ended, h.windows = make(chan error, 1), make(chan int, 1)

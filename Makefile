@@ -36,7 +36,7 @@ BOARD    ?= qemu-versal
 # The demo runs boardd on an emulated board only if one is asked for.
 DEMO_BOARD := $(if $(filter command line environment,$(origin BOARD)),$(BOARD))
 
-.PHONY: help demo build test check bench generate tools package lab image run-board clean
+.PHONY: help demo build test check bench fleet generate tools package lab image run-board clean
 .DEFAULT_GOAL := help
 
 help:
@@ -47,6 +47,7 @@ help:
 	@echo "               (some: TIERS='unit fuzz verbs package lab images rtl')"
 	@echo 'make check     gofmt, vet, staticcheck'
 	@echo 'make bench     measure the data path'
+	@echo 'make fleet     play the status of BOARDS=1000 boards against one rocelinkd and measure'
 	@echo 'make image     the boot image of BOARD=$(BOARD), into $(BUILD)/$(BOARD) (rocelink-image boards lists them)'
 	@echo 'make run-board boot that image in QEMU against the software fabric (BOARD=qemu-versal or qemu-zcu102)'
 	@echo 'make lab       boot Linux with rdma_rxe in QEMU and test against it (long)'
@@ -59,7 +60,7 @@ build:
 	@mkdir -p $(BIN)
 	@echo 'building the programs into $(BIN)'
 	@CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./fpga/model/cmd/rocelink-fabric ./firmware/cmd/boardd \
-		./agent/cmd/rocectl ./agent/cmd/rocelink-demo
+		./agent/cmd/rocectl ./agent/cmd/rocelink-demo ./agent/cmd/rocelink-fleet
 	@$(RDMA) -trimpath -o $(BIN)/ ./agent/cmd/rocelinkd
 
 demo: build $(if $(DEMO_BOARD),image)
@@ -76,6 +77,12 @@ check:
 
 bench:
 	@GO='$(GO)' .ci/bench
+
+# As in make fleet BOARDS=1000 SEGMENT=10s.
+BOARDS   ?= 1000
+SEGMENT  ?= 10s
+fleet: build
+	@exec $(BIN)/rocelink-fleet --programs $(BIN) --dir $(BUILD)/fleet --boards '$(BOARDS)' --segment '$(SEGMENT)'
 
 lab:
 	@GO='$(GO)' .ci/lab

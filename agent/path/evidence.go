@@ -386,21 +386,6 @@ func (e *evidence) held() (held, slots rocelink.Count, known bool) {
 	return min(e.window.HeldSlots, e.window.Slots), e.window.Slots, true
 }
 
-// link tells of the board's link.
-func (e *evidence) link() *Link {
-	b := e.board.Last()
-	l := &Link{Up: b.Link.Up, State: b.Link.State, Status: b.Link.Status, Problem: brief(b.Link.Problem), Losses: b.Link.Losses}
-	if since, known := e.linkFor(); known {
-		ms := millis(since)
-		l.ForMS = &ms
-	}
-	if v, ok := b.Link.Counters["rsfec_corrected"]; ok {
-		u := b.Link.Counters["rsfec_uncorrected"]
-		l.Corrected, l.Uncorrected = &v, &u
-	}
-	return l
-}
-
 // linkFor is how long the link has been as it is. Both times are the board's;
 // a clock that was set in between gives nonsense, which is left out.
 func (e *evidence) linkFor() (time.Duration, bool) {

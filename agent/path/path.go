@@ -98,6 +98,8 @@ type Link struct {
 	State   string `json:"state"`
 	Status  string `json:"status,omitempty"` // receive status word
 	Problem string `json:"problem,omitempty"`
+	Cause   string `json:"cause,omitempty"` // stable word for the problem
+	FEC     string `json:"fec,omitempty"`
 	// ForMS is how long it has been up or down; absent where the board's clock
 	// makes no sense.
 	ForMS  *int64         `json:"for_ms,omitempty"`
@@ -105,6 +107,20 @@ type Link struct {
 	// FEC counts codewords; absent where the MAC has no FEC.
 	Corrected   *rocelink.Count `json:"fec_corrected,omitempty"`
 	Uncorrected *rocelink.Count `json:"fec_uncorrected,omitempty"`
+	// Optics are the cages that carry the link.
+	Optics []Optic `json:"optics,omitempty"`
+}
+
+// Optic is a cage and its module as last heard.
+type Optic struct {
+	Cage         string                `json:"cage"`
+	Phase        string                `json:"phase"`
+	What         string                `json:"what,omitempty"` // vendor and part
+	Copper       bool                  `json:"copper,omitempty"`
+	TemperatureC *float64              `json:"temperature_c,omitempty"`
+	Lanes        []rocelink.ModuleLane `json:"lanes,omitempty"`
+	Alarms       []string              `json:"alarms,omitempty"` // and warnings
+	Problem      string                `json:"problem,omitempty"`
 }
 
 // Path is a stream from the board's source to the host's sink. A board or a

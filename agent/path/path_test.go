@@ -10,7 +10,6 @@ import (
 
 	"rocelink"
 	"rocelink/agent/heard"
-	"rocelink/firmware/cmac"
 )
 
 // world plays a board and a host that publish once a second, half a second
@@ -234,16 +233,14 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
-func problem(s cmac.Status, fec cmac.FEC) string { return s.Diagnosis(fec) }
-
 // The faults, provoked after ten healthy seconds.
 func TestFaults(t *testing.T) {
-	down := func(text string) func(*world) {
+	down := func(cause string, lane int, text string) func(*world) {
 		return func(w *world) {
 			w.halt(Acknowledged)
 			if l := &w.board.Link; l.Up {
 				l.Up, l.State, l.Since, l.Losses = false, "align", w.board.Time, 1
-				l.Problem = text
+				l.Cause, l.Lane, l.Problem = cause, lane, text
 			}
 			w.board.Link.Counters["tx_packets"] -= perSecond / 2 * perFrame
 		}
@@ -327,19 +324,26 @@ func TestFaults(t *testing.T) {
 		{name: "RNR storm, the loop is late", verb: rocelink.VerbWriteImm, change: func(w *world) {
 			w.s().RNRMessages += 155
 		}, rule: "rnr-storm", severity: Warning, stage: Completions, text: "consumer holds only 3 of 512 slots"},
-		{name: "lane dark", change: down(problem(cmac.Status{Rx: 0xC0, BlockLock: 0xFFFF7, SyncErr: 0x8}, cmac.RSFEC)),
-			rule: "link-no-signal", severity: Critical, stage: MACOut, text: "link down since "},
-		{name: "some lanes dark", change: down(problem(cmac.Status{Rx: 0x4000, BlockLock: 0xFFFF7, SyncErr: 0x8}, cmac.RSFEC)),
-			rule: "lane-dark", severity: Critical, stage: MACOut, text: "1 of 20 lanes do not synchronise"},
-		{name: "all lanes dark", change: down(problem(cmac.Status{Rx: 0xC0, SyncErr: 0xFFFFF}, cmac.RSFEC)),
-			rule: "link-no-signal", severity: Critical, stage: MACOut, text: "if the module sees light, FEC differs from the peer"},
-		{name: "FEC mismatch", change: down(problem(cmac.Status{Rx: 0xC0, BlockLock: 0xFFFFF}, cmac.NoFEC)),
-			rule: "fec-mismatch", severity: Critical, stage: MACOut, text: "FEC differs from the peer"},
-		{name: "the peer does not see us", change: down(problem(cmac.Status{Rx: 0x23, BlockLock: 0xFFFFF}, cmac.RSFEC)),
-			rule: "link-remote-fault", severity: Critical, stage: MACOut},
-		{name: "bit errors", change: down(problem(cmac.Status{Rx: 0x13, BlockLock: 0xFFFFF}, cmac.RSFEC)),
-			rule: "link-high-ber", severity: Critical, stage: MACOut},
-		{name: "link down without a reason", change: down(""), rule: "link-down", severity: Critical, stage: MACOut},
+		{name: "lane dark", change: down(rocelink.CauseNoLight, 3, "qsfp0 receives no light on lane 3"),
+			rule: "lane-dark", severity: Critical, stage: MACOut, text: "lane 3 dark since "},
+		{name: "FEC mismatch", change: down(rocelink.CauseFECMismatch, 0, "FEC differs from the peer"),
+			rule: "fec-mismatch", severity: Critical, stage: MACOut, text: "link down since "},
+		{name: "no module", change: down(rocelink.CauseNoModule, 0, "cage qsfp0 is empty"), rule: "no-module", severity: Critical, stage: MACOut, text: "qsfp0 is empty"},
+		{name: "module failed", change: down(rocelink.CauseModuleFailed, 0, ""), rule: "module-failed", severity: Critical, stage: MACOut},
+		{name: "low power", change: down(rocelink.CauseLowPower, 0, ""), rule: "module-low-power", severity: Critical, stage: MACOut},
+		{name: "transmitter off", change: down(rocelink.CauseTxDisabled, 2, ""), rule: "tx-disabled", severity: Critical, stage: MACOut},
+		{name: "no clock", change: down(rocelink.CauseNoClock, 0, ""), rule: "no-clock", severity: Critical, stage: MACOut},
+		{name: "wrong rate", change: down(rocelink.CauseWrongRate, 0, ""), rule: "wrong-lane-rate", severity: Critical, stage: MACOut},
+		{name: "no signal", change: down(rocelink.CauseNoSignal, 0, ""), rule: "link-no-signal", severity: Critical, stage: MACOut},
+		{name: "not aligned", change: down(rocelink.CauseNotAligned, 0, ""), rule: "link-not-aligned", severity: Critical, stage: MACOut},
+		{name: "the peer does not see us", change: down(rocelink.CausePeerBlind, 0, ""), rule: "link-remote-fault", severity: Critical, stage: MACOut},
+		{name: "bit errors", change: down(rocelink.CauseHighBER, 0, ""), rule: "link-high-ber", severity: Critical, stage: MACOut},
+		{name: "no MAC", change: down(rocelink.CauseMACMissing, 0, ""), rule: "mac-missing", severity: Critical, stage: MACOut},
+		{name: "a cause of a later release", change: down("gremlins", 0, "gremlins in the cage"), rule: "link-down", severity: Critical, stage: MACOut, text: "gremlins in the cage"},
+		{name: "link down without a reason", change: down("", 0, ""), rule: "link-down", severity: Critical, stage: MACOut},
+		{name: "link poor", change: func(w *world) {
+			w.board.Link.Cause, w.board.Link.Problem = rocelink.CauseHighBER, "12 codewords a second were beyond correction"
+		}, rule: "link-poor", severity: Warning, stage: MACOut, text: "beyond correction"},
 		{name: "peer silent", change: func(w *world) {
 			w.halt(Acknowledged)
 			w.s().Timeouts += 2

@@ -49,12 +49,20 @@ var Rules = []Rule{
 	{"host-stale", Critical, "check that rocelinkd runs and reaches the NATS server", hostStale},
 	{"board-restarted", Warning, "wait: the host opens the stream again by itself; look at the board's log for the reason", boardRestarted},
 	{"fabric-missing", Critical, "load the bitstream that belongs to this version, and see the board's log", fabricMissing},
-	{"lane-dark", Critical, "clean and re-seat the fibre; check which lanes of module and breakout are lit", linkIs("lane-dark")},
-	{"fec-mismatch", Critical, "set the same FEC at both ends; SR4 modules and copper cables need RS-FEC", linkIs("fec-mismatch")},
-	{"link-no-signal", Critical, "check module, cable and low power mode; if the module sees light, set the same FEC at both ends", linkIs("link-no-signal")},
-	{"link-remote-fault", Critical, "check our transmitter (TX disable, low power mode), the fibre, and the peer's receiver", linkIs("link-remote-fault")},
-	{"link-high-ber", Critical, "clean the fibre ends, try another module or cable, check FEC at both ends", linkIs("link-high-ber")},
-	{"link-down", Critical, "check cable, module and the port at the other end", linkIs("link-down")},
+	{"no-clock", Critical, "check the clock chip and its programming: the transceivers need a running reference clock", linkCause(rocelink.CauseNoClock)},
+	{"no-module", Critical, "plug a module or cable into the cage", linkCause(rocelink.CauseNoModule)},
+	{"module-failed", Critical, "re-seat the module; try another one", linkCause(rocelink.CauseModuleFailed)},
+	{"module-low-power", Critical, "take the module out of low power and reset; see that the cage may supply its power class", linkCause(rocelink.CauseLowPower)},
+	{"tx-disabled", Critical, "switch the module's transmitter on; a laser fault needs another module", linkCause(rocelink.CauseTxDisabled)},
+	{"lane-dark", Critical, "clean and re-seat the fibre; check which lanes of module and breakout are lit", linkCause(rocelink.CauseNoLight)},
+	{"wrong-lane-rate", Critical, "use a module for four lanes of 25 Gb/s at both ends", linkCause(rocelink.CauseWrongRate)},
+	{"fec-mismatch", Critical, "set the same FEC at both ends; SR4 modules and copper cables need RS-FEC", linkCause(rocelink.CauseFECMismatch)},
+	{"link-no-signal", Critical, "check module, cable and low power mode; if the module sees light, set the same FEC at both ends", linkCause(rocelink.CauseNoSignal)},
+	{"link-not-aligned", Critical, "check the order of lanes and breakout cables, and FEC at both ends", linkCause(rocelink.CauseNotAligned)},
+	{"link-remote-fault", Critical, "check our transmitter (TX disable, low power mode), the fibre, and the peer's receiver", linkCause(rocelink.CausePeerBlind)},
+	{"link-high-ber", Critical, "clean the fibre ends, try another module or cable, check FEC at both ends", linkCause(rocelink.CauseHighBER)},
+	{"mac-missing", Critical, "load the bitstream that the board description is for", linkCause(rocelink.CauseMACMissing)},
+	{"link-down", Critical, "check cable, module and the port at the other end", linkDown},
 	{"device-down", Critical, "check the cable at the host, and `rocectl doctor` there", deviceDown},
 	{"stream-failed", Critical, "correct the stream's settings and start rocelinkd again", streamFailed},
 	{"wrong-rkey", Critical, "open the stream again; if it comes back, the region that was given to the board is not the one that is registered (rkey, address, length, remote access)", queuePairError("RemoteAccess")},
@@ -75,6 +83,7 @@ var Rules = []Rule{
 	{"rnr-storm", Warning, "give the stream more slots, or the host a faster consumer; pace the source", rnrStorm},
 	{"slow-consumer", Warning, "make the consumer faster, give the stream more slots, or pace the source", slowConsumer},
 	{"completions-behind", Critical, "see the host's log: its receive loop does not take what has arrived", completionsBehind},
+	{"link-poor", Warning, "clean the fibre ends, try another module or cable, check FEC at both ends", linkPoor},
 	{"loss", Warning, "check cables, modules and FEC, and drops of the switch: RoCE wants priority flow control or ECN there", loss},
 	{"source-dropping", Critical, "the path takes less than the source makes: lower its rate, or widen what holds it up", sourceDropping},
 	{"stalled", Critical, "see the logs of board and host; `rocectl decode` of a capture shows what is on the wire", stalled},
@@ -226,50 +235,6 @@ func fabricMissing(e *evidence) *match {
 		text += ": " + brief(p)
 	}
 	return &match{stage: Posted, text: text}
-}
-
-// linkRule classifies a link that is down by what the board's MAC driver says
-// of it. The words are those of its diagnosis; a test holds the two together.
-func linkRule(problem string) string {
-	has := func(words string) bool { return strings.Contains(problem, words) }
-	switch {
-	case has("sync errors on all lanes"):
-		return "link-no-signal" // or FEC: the MAC cannot tell the two apart
-	case has("lanes do not synchronise"):
-		return "lane-dark"
-	case has("bit error rate is high"):
-		return "link-high-ber"
-	case has("FEC differs from the peer"):
-		return "fec-mismatch"
-	case has("does not see us"), has("sends local fault"):
-		return "link-remote-fault"
-	case has("no usable signal"), has("no signal"), has("no light"):
-		return "link-no-signal"
-	}
-	return "link-down"
-}
-
-func linkIs(name string) func(*evidence) *match {
-	return func(e *evidence) *match {
-		if e.board == nil {
-			return nil
-		}
-		l := e.board.Last().Link
-		if l.Up || linkRule(l.Problem) != name {
-			return nil
-		}
-		text := "link down"
-		if d, known := e.linkFor(); known {
-			text += " " + e.since(d)
-		}
-		if l.State != "" {
-			text += ", at step " + brief(l.State)
-		}
-		if l.Problem != "" {
-			text += ": " + brief(l.Problem)
-		}
-		return &match{stage: MACOut, text: text}
-	}
 }
 
 func deviceDown(e *evidence) *match {

@@ -3,6 +3,7 @@ package path
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -126,5 +127,52 @@ func linkLine(l Link) string {
 	if l.Corrected != nil {
 		line += fmt.Sprintf(", FEC corrected %d codewords and %d not", *l.Corrected, *l.Uncorrected)
 	}
+	for _, o := range l.Optics {
+		line += "\n  " + opticLine(o)
+	}
 	return line
+}
+
+func opticLine(o Optic) string {
+	line := report.Printable(o.Cage) + ": " + report.Printable(o.Phase)
+	if o.What != "" {
+		line += " " + report.Printable(o.What)
+	}
+	if o.TemperatureC != nil {
+		line += fmt.Sprintf(", %.1f °C", *o.TemperatureC)
+	}
+	var lanes []string
+	for _, l := range o.Lanes {
+		lanes = append(lanes, laneText(l))
+	}
+	if len(lanes) > 0 {
+		line += ", light received " + strings.Join(lanes, ", ")
+	}
+	for _, a := range o.Alarms {
+		line += "; " + report.Printable(a)
+	}
+	if o.Problem != "" {
+		line += "; " + report.Printable(o.Problem)
+	}
+	return line
+}
+
+// laneText is the light a lane receives.
+func laneText(l rocelink.ModuleLane) string {
+	text := fmt.Sprintf("%d: ", l.Lane)
+	switch {
+	case l.NoLight, l.RxPowerMW != nil && *l.RxPowerMW <= 0:
+		text += "DARK"
+	case l.RxPowerMW != nil:
+		text += fmt.Sprintf("%.1f dBm", 10*math.Log10(*l.RxPowerMW))
+	default:
+		text += "not monitored"
+	}
+	switch {
+	case l.TxFault:
+		text += " (laser FAULT)"
+	case l.TxDisabled:
+		text += " (transmitter off)"
+	}
+	return text
 }

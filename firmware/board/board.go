@@ -17,9 +17,11 @@ import (
 	"rocelink"
 	"rocelink/boards"
 	"rocelink/bsp"
+	"rocelink/firmware/diagnose"
 	"rocelink/firmware/link"
 	"rocelink/firmware/poll"
 	"rocelink/firmware/stream"
+	"rocelink/firmware/wiring"
 	"rocelink/fpga/regs"
 	"rocelink/fpga/roce"
 )
@@ -49,6 +51,11 @@ type Config struct {
 	Log *slog.Logger
 	// Open opens an aperture; nil maps its file.
 	Open func(boards.Aperture) (Registers, error)
+	// Load loads the bitstream; nil does so by the kernel's fpga_manager.
+	Load func(boards.Bitstream) error
+	// Wiring is how I2C buses and GPIO lines are opened, but for those in the
+	// fabric; zero is this system's.
+	Wiring wiring.Config
 	// Now and Sleep are the clock; nil is the real one.
 	Now   func() time.Time
 	Sleep func(time.Duration)
@@ -56,6 +63,8 @@ type Config struct {
 
 const (
 	tickEvery    = 50 * time.Millisecond  // link, leases, identity
+	tickSoon     = 10 * time.Millisecond  // while the link comes up
+	soonFor      = 2 * time.Second        // after a step of it began
 	sampleEvery  = 250 * time.Millisecond // state of the streams
 	publishEvery = time.Second
 	// A command of the fabric takes microseconds in logic and a millisecond in
@@ -88,11 +97,23 @@ type Board struct {
 	everUp   bool
 	losses   uint64      // of links before the present hardware
 	link     link.Status // last seen
+	finding  diagnose.Finding
+	downAt   time.Time // when a link was lost that is not told yet
+	errors   errorCount
+	loader   loader
+	wiring   *wiring.Wiring // of what is not in the fabric
+	cages    []*cage        // as in the description; nil: its fabric is missing
+	unwatch  func()         // ends the watching of what is not in the fabric
 	sequence uint64
 	sampled  time.Time
 	sent     time.Time
 	dirty    bool // something changed since the last publication
 	stopped  bool
+
+	// background: cages, clocks and loads have goroutines of their own, which
+	// watching counts. Otherwise ticks do their work.
+	background bool
+	watching   sync.WaitGroup
 }
 
 // New returns a board that has not touched anything yet.
@@ -130,6 +151,9 @@ func New(cfg Config) (*Board, error) {
 	if cfg.Open == nil {
 		cfg.Open = func(a boards.Aperture) (Registers, error) { return bsp.Map(a.File, a.Base, a.Size) }
 	}
+	if cfg.Load == nil {
+		cfg.Load = loadImage
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -137,10 +161,12 @@ func New(cfg Config) (*Board, error) {
 		cfg.Sleep = time.Sleep
 	}
 	b := &Board{cfg: cfg, log: cfg.Log, start: cfg.Now(), backoff: firstBackoff, missing: "the fabric is not set up yet"}
-	b.link = link.Status{State: link.Down, Since: b.start, Problem: b.missing}
+	b.link = link.Status{State: link.Down, Since: b.start}
+	b.cages = make([]*cage, len(cfg.Description.Cages))
+	b.wiring = wiring.New(cfg.Description, cfg.Wiring)
 	b.streams = stream.New(stream.Config{
 		MAC: cfg.MAC, Address: cfg.Address, MTU: cfg.MTU, TrafficClass: cfg.TrafficClass, Lease: cfg.Lease,
-		LinkUp: func() (bool, string) { return b.link.Up, b.link.Problem },
+		LinkUp: func() (bool, string) { return b.link.Up, b.finding.Text },
 		Event:  b.event, Now: cfg.Now,
 	})
 	b.up.init(b)
@@ -156,19 +182,21 @@ func (b *Board) poll() poll.Poll {
 func (b *Board) Run(ctx context.Context) error {
 	b.emit("board-started", "%s, model %s, %v, %v", b.cfg.Name, b.cfg.Description.Model, b.cfg.MAC, b.cfg.Address)
 	failed := b.up.start()
-	ticker := time.NewTicker(tickEvery)
-	defer ticker.Stop()
+	b.background = true
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	var err error
 loop:
 	for {
-		b.tick()
 		select {
 		case <-ctx.Done():
 			break loop
 		case err = <-failed:
 			break loop
-		case <-ticker.C:
+		case <-timer.C:
 		}
+		start := time.Now()
+		timer.Reset(max(b.tick()-time.Since(start), time.Millisecond))
 	}
 	b.shutDown()
 	return err
@@ -187,8 +215,8 @@ func (b *Board) event(e rocelink.Event) {
 	b.dirty = true
 }
 
-// tick does what is due.
-func (b *Board) tick() {
+// tick does what is due, and says after what time there is more to do.
+func (b *Board) tick() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.cfg.Now()
@@ -196,15 +224,31 @@ func (b *Board) tick() {
 	if b.refresh.Swap(false) || b.dirty || now.Sub(b.sent) >= publishEvery {
 		b.publish(now)
 	}
+	switch b.link.State {
+	case link.Transceivers, link.Reset, link.Align, link.Settle:
+		if now.Sub(b.link.Entered) < soonFor {
+			return tickSoon
+		}
+	}
+	return tickEvery
 }
 
 // work is tick without the publication. The caller holds mu.
 func (b *Board) work(now time.Time) {
+	if b.unwatch == nil {
+		b.unwatch = b.openCages(false, b.wiring)
+	}
+	b.stepCages(now)
+	defer b.judge(now)
 	if b.hw == nil {
 		if now.Before(b.retryAt) {
 			return
 		}
-		if err := b.setUp(); err != nil {
+		err := b.loadBitstream(now)
+		if err == nil {
+			err = b.setUp()
+		}
+		if err != nil {
 			b.absent(err)
 			return
 		}
@@ -249,9 +293,29 @@ func (b *Board) shutDown() {
 		b.hw.close(b.log)
 		b.hw = nil
 	}
+	if b.unwatch != nil {
+		b.unwatch()
+	}
 	b.missing = "boardd stopped"
+	b.judge(b.cfg.Now())
 	b.event(rocelink.Event{Version: rocelink.Version, Kind: "board-stopped", Text: b.cfg.Name})
 	b.publish(b.cfg.Now())
 	b.mu.Unlock()
 	b.up.stop()
+	b.endWatching()
+}
+
+// endWatching closes what the cages use once they are out of it. One that hangs
+// is left behind.
+func (b *Board) endWatching() {
+	ended := make(chan struct{})
+	go func() { b.watching.Wait(); close(ended) }()
+	select {
+	case <-ended:
+		if err := b.wiring.Close(); err != nil {
+			b.log.Warn("close I2C and GPIO", "err", err)
+		}
+	case <-time.After(drainTime):
+		b.log.Warn("an I2C bus hangs", "waited", drainTime)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"rocelink/boards"
 	"rocelink/firmware/link"
 	"rocelink/firmware/rocecore"
+	"rocelink/firmware/wiring"
 	"rocelink/fpga/regs"
 )
 
@@ -20,6 +21,8 @@ type hardware struct {
 
 	mac      mac // nil while it does not answer
 	macBlock string
+	wiring   *wiring.Wiring // of what is in the fabric
+	unwatch  func()
 	link     *link.Machine
 	macAt    time.Time // next attempt to open it
 	macError error
@@ -31,6 +34,9 @@ type hardware struct {
 const macRetry = 2 * time.Second
 
 func (h *hardware) close(log *slog.Logger) {
+	if h.unwatch != nil {
+		h.unwatch()
+	}
 	for name, r := range h.apertures {
 		if err := r.Close(); err != nil {
 			log.Warn("close registers", "aperture", name, "err", err)
@@ -64,6 +70,9 @@ func (b *Board) setUp() (err error) {
 	if err != nil {
 		return err
 	}
+	if d.Bitstream != nil && d.Bitstream.Build != 0 && h.core.Info().Build != d.Bitstream.Build {
+		return fmt.Errorf("the fabric is of build %#08x, %s should be %#08x: correct the file, or the build in the description", h.core.Info().Build, d.Bitstream.File, d.Bitstream.Build)
+	}
 	if err := h.core.SetUp(b.cfg.MAC, b.cfg.Address); err != nil {
 		return err
 	}
@@ -71,6 +80,17 @@ func (b *Board) setUp() (err error) {
 		h.blocks[name] = regs.At(bus, at)
 	}
 	b.hw = h
+	wire := b.cfg.Wiring
+	wire.Registers = func(aperture string, offset uint32) (regs.Bus, error) {
+		r, ok := h.apertures[aperture]
+		if !ok {
+			return nil, fmt.Errorf("aperture %q: %w", aperture, wiring.ErrUnknown)
+		}
+		return regs.At(r, offset), nil
+	}
+	h.wiring = wiring.New(d, wire)
+	h.unwatch = b.openCages(true, h.wiring)
+	b.loader.vain = 0
 	b.missing, b.backoff = "", firstBackoff
 	b.streams.Attach(h.core)
 	i := h.core.Info()
@@ -94,9 +114,15 @@ func (b *Board) absent(err error) {
 	if text := err.Error(); text != b.missing {
 		b.missing = text
 		b.streams.Detach(text)
-		b.link.Problem = "no fabric"
-		b.emit("fabric-missing", "%v", err)
+		if !errors.Is(err, errLoading) {
+			b.emit("fabric-missing", "%v", err)
+		}
 	}
+	if errors.Is(err, errLoading) {
+		b.retryAt = b.cfg.Now() // the end of the load is seen at the next tick
+		return
+	}
+	b.loader.notLoaded()
 	b.retryAt = b.cfg.Now().Add(b.backoff)
 	b.backoff = min(2*b.backoff, lastBackoff)
 }
@@ -114,9 +140,14 @@ func (b *Board) lose(err error) {
 	reason := fmt.Sprintf("the fabric was lost: %v", err)
 	b.emit("fabric-lost", "%v", err)
 	b.streams.Detach(reason)
-	b.dropLink(reason)
 	b.hw.close(b.log)
 	b.hw, b.missing = nil, reason
+	for i, d := range b.cfg.Description.Cages {
+		if wiring.CageInFabric(b.cfg.Description, d) {
+			b.cages[i] = nil
+		}
+	}
+	b.dropLink()
 	b.retryAt, b.backoff = b.cfg.Now().Add(firstBackoff), firstBackoff
 }
 
@@ -134,14 +165,14 @@ func (b *Board) stepLink(now time.Time) {
 				b.dirty = true
 			}
 			h.macError = err
-			b.link.State, b.link.Problem = link.Down, err.Error()
+			b.link.State = link.Down
 			return
 		}
 	}
 	if h.link.Step() {
 		b.dirty = true
 	}
-	b.seeLink(h.link.Status())
+	b.seeLink(h.link.Status(), now)
 	if now.Sub(h.ticked) >= publishEvery {
 		h.ticked = now
 		b.sampleMAC()
@@ -156,10 +187,13 @@ func (b *Board) sampleMAC() {
 		b.log.Warn("sample the MAC", "err", err)
 	}
 	h.sampleError = err
+	if err == nil {
+		b.errors.sample(b.cfg.Now(), h.mac, b.link.Up)
+	}
 }
 
 // seeLink takes a new link status and tells when up changed.
-func (b *Board) seeLink(s link.Status) {
+func (b *Board) seeLink(s link.Status, now time.Time) {
 	before := b.link
 	s.Losses += b.losses
 	if !s.Up && !before.Up {
@@ -169,23 +203,33 @@ func (b *Board) seeLink(s link.Status) {
 	b.link = s
 	switch {
 	case s.Up && !before.Up:
-		b.emit("link-up", "receive status %s", s.Word)
+		if !b.downAt.IsZero() {
+			b.tellDown()
+		}
+		b.errors = errorCount{}
+		b.emit("link-up", "receive status %s", s.Reading.Status)
 	case !s.Up && before.Up:
-		b.emit("link-down", "%s", s.Problem)
+		// What the modules see belongs to the sentence.
+		b.downAt = now
+		for _, c := range b.cages {
+			if c != nil {
+				c.soon()
+			}
+		}
 	}
 }
 
 // dropLink ends the link machine together with its hardware.
-func (b *Board) dropLink(reason string) {
+func (b *Board) dropLink() {
 	s := b.link
 	if s.Up {
 		s.Losses++
 		s.Since = b.cfg.Now()
 	}
-	s.Up, s.State, s.Problem, s.Word = false, link.Down, reason, ""
+	s.Up, s.State, s.Reading, s.Err = false, link.Down, link.Reading{}, nil
 	b.losses = s.Losses
 	s.Losses = 0 // seeLink adds what was before
-	b.seeLink(s)
+	b.seeLink(s, b.cfg.Now())
 }
 
 func (b *Board) openMAC() error {
@@ -201,7 +245,7 @@ func (b *Board) openMAC() error {
 	}
 	b.hw.mac, b.hw.macError = m, nil
 	b.hw.macBlock, b.hw.blocks[block] = block, bus
-	b.hw.link = link.New(m, link.Config{Now: b.cfg.Now})
+	b.hw.link = link.New(m, link.Config{Now: b.cfg.Now, Ready: b.ready})
 	b.losses = b.link.Losses
 	return nil
 }

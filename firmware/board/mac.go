@@ -2,6 +2,9 @@ package board
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"rocelink/firmware/cmac"
 	"rocelink/firmware/link"
@@ -14,7 +17,8 @@ type mac interface {
 	link.MAC
 	// Sample takes all counters at one instant.
 	Sample() error
-	// Each gives the counters of the last Sample.
+	// Each gives the counters of the last Sample. Those of errors have the same
+	// names in every driver (countCorrected and the others).
 	Each(func(name string, value uint64))
 	// Readable reports whether a register may be read on this core.
 	Readable(offset uint32) bool
@@ -24,13 +28,16 @@ type mac interface {
 // table.
 type opener func(bus regs.Bus, fec string, p poll.Poll) (mac, string, error)
 
-// macDriver finds a driver by the name a board's description gives.
+// macDrivers are the drivers by the name a board's description gives.
+var macDrivers = map[string]opener{
+	"cmac": openCMAC,
+}
+
 func macDriver(name string) (opener, error) {
-	switch name {
-	case "cmac":
-		return openCMAC, nil
+	if open := macDrivers[name]; open != nil {
+		return open, nil
 	}
-	return nil, fmt.Errorf("MAC driver %q: unknown, there is cmac", name)
+	return nil, fmt.Errorf("MAC driver %q: unknown, there is %s", name, strings.Join(slices.Sorted(maps.Keys(macDrivers)), " and "))
 }
 
 type cmacMAC struct{ *cmac.MAC }

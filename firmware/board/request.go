@@ -26,8 +26,10 @@ var endpoints = map[string]func(*Board, []byte) (any, error){
 		}
 		return b.sampleStatus(), nil
 	},
-	rocelink.EndpointReset:        (*Board).reset,
-	rocelink.EndpointReadRegister: (*Board).readRegister,
+	rocelink.EndpointReset:         (*Board).reset,
+	rocelink.EndpointReadRegister:  (*Board).readRegister,
+	rocelink.EndpointModule:        (*Board).module,
+	rocelink.EndpointWriteRegister: (*Board).writeRegister,
 }
 
 // Handle answers a request to an endpoint. An error is a *rocelink.Error.
@@ -118,7 +120,7 @@ func (b *Board) reset(data []byte) (any, error) {
 		if err := b.hw.link.Stop(); err != nil {
 			b.log.Warn("stop the link", "err", err)
 		}
-		b.seeLink(b.hw.link.Status())
+		b.seeLink(b.hw.link.Status(), b.cfg.Now())
 	}
 	return b.sampleStatus(), nil
 }
@@ -129,46 +131,98 @@ func (b *Board) readRegister(data []byte) (any, error) {
 	if err := decode(data, &r); err != nil {
 		return nil, err
 	}
-	block, reg, err := lookUp(r)
+	bus, block, reg, err := b.register("read-register", r, func(a regs.Access) bool { return a == regs.RO || a == regs.RW || a == regs.TIK },
+		"reading it has side effects or shows nothing")
 	if err != nil {
 		return nil, err
 	}
-	switch reg.Access {
-	case regs.RO, regs.RW, regs.TIK:
-	default:
-		return nil, rocelink.Refuse(rocelink.CodeUnsupported, "read-register: %s.%s is %v: reading it has side effects or shows nothing", block.Name, reg.Name, reg.Access)
+	v, err := readValue(bus, reg)
+	if err != nil {
+		return nil, rocelink.Refuse(rocelink.CodeFailed, "read-register: %s.%s: %v", block, reg.Name, err)
+	}
+	return registerReply(block, reg, v), nil
+}
+
+// writeRegister writes one plain register and answers with what it then reads.
+func (b *Board) writeRegister(data []byte) (any, error) {
+	var r rocelink.RegisterRequest
+	if err := decode(data, &r); err != nil {
+		return nil, err
+	}
+	if r.Value == nil {
+		return nil, rocelink.Refuse(rocelink.CodeBadRequest, "write-register: value is missing")
+	}
+	bus, block, reg, err := b.register("write-register", r, func(a regs.Access) bool { return a == regs.RW },
+		"only plain read-write registers can be written")
+	if err != nil {
+		return nil, err
+	}
+	v := uint64(*r.Value)
+	if !reg.Wide && v > 0xFFFFFFFF {
+		return nil, rocelink.Refuse(rocelink.CodeBadRequest, "write-register: value %#x: %s.%s has 32 bits", v, block, reg.Name)
+	}
+	before, err := readValue(bus, reg)
+	if err == nil {
+		if reg.Wide {
+			err = regs.Reg64(reg.Offset).Write(bus, v)
+		} else {
+			err = regs.Reg(reg.Offset).Write(bus, uint32(v))
+		}
+	}
+	var after uint64
+	if err == nil {
+		after, err = readValue(bus, reg)
+	}
+	if err != nil {
+		return nil, rocelink.Refuse(rocelink.CodeFailed, "write-register: %s.%s: %v", block, reg.Name, err)
+	}
+	b.emit("register-written", "%s.%s was %#x, %#x was written, it reads %#x", block, reg.Name, before, v, after)
+	return registerReply(block, reg, after), nil
+}
+
+func registerReply(block string, reg regs.Register, v uint64) rocelink.RegisterReply {
+	return rocelink.RegisterReply{Version: rocelink.Version, Block: block, Name: reg.Name, Offset: reg.Offset, Value: rocelink.Count(v)}
+}
+
+func readValue(bus regs.Bus, reg regs.Register) (uint64, error) {
+	if reg.Wide {
+		return regs.Reg64(reg.Offset).Read(bus)
+	}
+	v, err := regs.Reg(reg.Offset).Read(bus)
+	return uint64(v), err
+}
+
+// register finds the register of a request, which must exist in this fabric and
+// be of a kind that is allowed.
+func (b *Board) register(step string, r rocelink.RegisterRequest, allowed func(regs.Access) bool, why string) (regs.Bus, string, regs.Register, error) {
+	refuse := func(code rocelink.Code, format string, args ...any) (regs.Bus, string, regs.Register, error) {
+		return nil, "", regs.Register{}, rocelink.Refuse(code, step+": "+format, args...)
+	}
+	block, reg, err := lookUp(step, r)
+	if err != nil {
+		return nil, "", reg, err
+	}
+	if !allowed(reg.Access) {
+		return refuse(rocelink.CodeUnsupported, "%s.%s is %v: %s", block.Name, reg.Name, reg.Access, why)
 	}
 	if b.hw == nil {
-		return nil, rocelink.Refuse(rocelink.CodeNoFabric, "read-register: %s", b.missing)
+		return refuse(rocelink.CodeNoFabric, "%s", b.missing)
 	}
 	if err := b.hw.core.Check(); err != nil {
 		b.lose(err)
-		return nil, rocelink.Refuse(rocelink.CodeNoFabric, "read-register: %v", err)
+		return refuse(rocelink.CodeNoFabric, "%v", err)
 	}
 	bus, ok := b.hw.blocks[block.Name]
 	if !ok {
-		return nil, rocelink.Refuse(rocelink.CodeUnsupported, "read-register: block %s is not in this fabric, or does not answer", block.Name)
+		return refuse(rocelink.CodeUnsupported, "block %s is not in this fabric, or does not answer", block.Name)
 	}
 	if block.Name == b.hw.macBlock && !b.hw.mac.Readable(reg.Offset) {
-		return nil, rocelink.Refuse(rocelink.CodeUnsupported, "read-register: %s.%s does not exist in this core: it was built without RS-FEC", block.Name, reg.Name)
+		return refuse(rocelink.CodeUnsupported, "%s.%s does not exist in this core: it was built without RS-FEC", block.Name, reg.Name)
 	}
-	var v uint64
-	if reg.Wide {
-		v, err = regs.Reg64(reg.Offset).Read(bus)
-	} else {
-		var w uint32
-		w, err = regs.Reg(reg.Offset).Read(bus)
-		v = uint64(w)
-	}
-	if err != nil {
-		return nil, rocelink.Refuse(rocelink.CodeFailed, "read-register: %s.%s: %v", block.Name, reg.Name, err)
-	}
-	return rocelink.RegisterReply{
-		Version: rocelink.Version, Block: block.Name, Name: reg.Name, Offset: reg.Offset, Value: rocelink.Count(v),
-	}, nil
+	return bus, block.Name, reg, nil
 }
 
-func lookUp(r rocelink.RegisterRequest) (regs.Block, regs.Register, error) {
+func lookUp(step string, r rocelink.RegisterRequest) (regs.Block, regs.Register, error) {
 	for _, block := range regs.Blocks() {
 		if block.Name != r.Block {
 			continue
@@ -176,7 +230,7 @@ func lookUp(r rocelink.RegisterRequest) (regs.Block, regs.Register, error) {
 		if reg, ok := block.Lookup(r.Register); ok {
 			return block, reg, nil
 		}
-		return regs.Block{}, regs.Register{}, rocelink.Refuse(rocelink.CodeBadRequest, "read-register: register %.40q: block %s has none of that name", r.Register, r.Block)
+		return regs.Block{}, regs.Register{}, rocelink.Refuse(rocelink.CodeBadRequest, "%s: register %.40q: block %s has none of that name", step, r.Register, r.Block)
 	}
-	return regs.Block{}, regs.Register{}, rocelink.Refuse(rocelink.CodeBadRequest, "read-register: block %.40q: the register table has none of that name", r.Block)
+	return regs.Block{}, regs.Register{}, rocelink.Refuse(rocelink.CodeBadRequest, "%s: block %.40q: the register table has none of that name", step, r.Block)
 }

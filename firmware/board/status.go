@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"rocelink"
+	"rocelink/boards"
 )
 
 // status is the state of everything as of now. The caller holds mu.
@@ -16,19 +17,28 @@ func (b *Board) status(now time.Time) rocelink.BoardStatus {
 		Fabric:  rocelink.Fabric{Restarts: rocelink.Count(b.setUps), Problem: b.missing},
 		Streams: b.streams.Status(),
 	}
+	f := b.finding
 	s.Link = rocelink.Link{
 		Driver: b.cfg.Description.MAC.Driver, State: string(b.link.State), Up: b.link.Up, Since: b.link.Since.UTC(),
-		Losses: rocelink.Count(b.link.Losses), Status: b.link.Word, Problem: b.link.Problem,
+		Losses: rocelink.Count(b.link.Losses), Status: b.link.Reading.Status,
+		Problem: f.Text, Cause: f.Cause, Cage: f.Cage, Lane: f.Lane, Remedy: f.Remedy,
 	}
+	if b.cfg.FEC != boards.FECNone {
+		s.Link.FEC = b.cfg.FEC
+	}
+	for _, c := range b.cfg.Description.Cages {
+		s.Link.Cages = append(s.Link.Cages, c.Name)
+	}
+	s.Modules, s.Clocks = b.modules(now), b.clockRecords()
 	if b.hw == nil {
 		return s
 	}
 	i := b.hw.core.Info()
-	f := &s.Fabric
-	f.Present, f.Version, f.Build, f.Emulated = true, i.Version, fmt.Sprintf("%08x", i.Build), i.Emulated
-	f.QueuePairs, f.MaxMTU = i.QueuePairs, int(i.MaxMTU)
-	f.Counters = map[string]rocelink.Count{}
-	b.streams.Port().Each(func(n string, v uint64) { f.Counters[n] = rocelink.Count(v) })
+	fabric := &s.Fabric
+	fabric.Present, fabric.Version, fabric.Build, fabric.Emulated = true, i.Version, fmt.Sprintf("%08x", i.Build), i.Emulated
+	fabric.QueuePairs, fabric.MaxMTU = i.QueuePairs, int(i.MaxMTU)
+	fabric.Counters = map[string]rocelink.Count{}
+	b.streams.Port().Each(func(n string, v uint64) { fabric.Counters[n] = rocelink.Count(v) })
 	if b.hw.mac != nil {
 		s.Link.Counters = map[string]rocelink.Count{}
 		b.hw.mac.Each(func(n string, v uint64) { s.Link.Counters[n] = rocelink.Count(v) })
@@ -64,5 +74,6 @@ func (b *Board) sampleStatus() rocelink.BoardStatus {
 			b.checkFault()
 		}
 	}
+	b.judge(now)
 	return b.status(now)
 }

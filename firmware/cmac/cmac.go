@@ -39,12 +39,12 @@ const (
 // Config is how to drive a core. The zero value is a core without RS-FEC.
 type Config struct {
 	FEC  FEC
-	Poll poll.Poll // bounds the transceiver reset
+	Poll poll.Poll // clock of the waits
 	// TickTimeout bounds the counter snapshot, which logic takes at once; 0 is
 	// 100 ms.
 	TickTimeout time.Duration
-	// ResetPulse is how long the core is held in reset; 0 is 10 ms, long
-	// enough for a fabric that looks at its registers now and then.
+	// ResetPulse bounds how long the core is held in reset until it says that it
+	// is; 0 is 10 ms.
 	ResetPulse time.Duration
 }
 
@@ -128,10 +128,24 @@ func (m *MAC) Reset() error {
 			return err
 		}
 	}
+	// The transmitter shows a local fault while it is in reset; what it latched
+	// before is cleared by a read.
+	inReset := func() (bool, error) {
+		v, err := regs.CMACStatTx.Read(m.bus)
+		return regs.CMACStatTxLocalFault.Get(v) == 1, err
+	}
+	if _, err := inReset(); err != nil {
+		return fmt.Errorf("read CMAC.StatTx: %w", err)
+	}
 	if err := m.write("Reset", regs.CMACReset, regs.CMACResetRx.Mask()|regs.CMACResetTx.Mask()); err != nil {
 		return err
 	}
-	m.sleep(m.cfg.ResetPulse)
+	pulse := m.cfg.Poll
+	pulse.Timeout = m.cfg.ResetPulse
+	// A core that does not show it has been in reset for long enough by now.
+	if _, err := pulse.Until(inReset); err != nil && !errors.Is(err, poll.ErrTimeout) {
+		return fmt.Errorf("read CMAC.StatTx: %w", err)
+	}
 	// The core is not left in reset whatever the first write did.
 	if err := m.write("Reset", regs.CMACReset, 0); err != nil {
 		return err
@@ -140,21 +154,21 @@ func (m *MAC) Reset() error {
 	return nil
 }
 
-// ResetTransceivers resets the transceivers and waits until that is done: the
-// remedy when a module came late or the reference clock changed. Reset follows.
+// ResetTransceivers begins a reset of the transceivers: the remedy when a module
+// came late or the reference clock changed.
 func (m *MAC) ResetTransceivers() error {
-	if err := m.write("GTReset", regs.CMACGTReset, regs.CMACGTResetAll.Mask()); err != nil {
-		return err
-	}
-	_, err := m.cfg.Poll.Until(func() (bool, error) {
-		v, err := regs.CMACGTReset.Read(m.bus)
-		return regs.CMACGTResetAll.Get(v) == 0, err
-	})
-	if err != nil {
-		return fmt.Errorf("CMAC transceiver reset: %w: is the reference clock running?", err)
-	}
 	m.discard = true
-	return nil
+	return m.write("GTReset", regs.CMACGTReset, regs.CMACGTResetAll.Mask())
+}
+
+// TransceiversReady reports that their reset ended, which takes a reference
+// clock.
+func (m *MAC) TransceiversReady() (bool, error) {
+	v, err := regs.CMACGTReset.Read(m.bus)
+	if err != nil {
+		return false, fmt.Errorf("read CMAC.GTReset: %w", err)
+	}
+	return regs.CMACGTResetAll.Get(v) == 0, nil
 }
 
 // Listen switches the receiver on and sends remote fault: the peer sees a
@@ -169,14 +183,6 @@ func (m *MAC) Listen() error {
 // Transmit ends the remote fault and lets frames out.
 func (m *MAC) Transmit() error {
 	return m.store("ConfigTx", regs.CMACConfigTx, regs.CMACConfigTxEnable.Mask())
-}
-
-func (m *MAC) sleep(d time.Duration) {
-	if m.cfg.Poll.Sleep != nil {
-		m.cfg.Poll.Sleep(d)
-		return
-	}
-	time.Sleep(d)
 }
 
 func (m *MAC) write(name string, r regs.Reg, v uint32) error {

@@ -100,35 +100,74 @@ func TestBringUpOrder(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	for _, c := range []struct {
-		rx, lock, sync uint32
-		good, aligned  bool
-		words          string
+		rx, lock, sync, err uint32
+		want                link.Reading
 	}{
-		{rx: 0x3, good: true, aligned: true},
-		{rx: 0xC0, words: "no usable signal"},
-		{rx: 0xE0, words: "no usable signal"},
-		{rx: 0x20, words: "does not see us"},
-		{rx: 0x22, aligned: true, words: "does not see us"},
-		{rx: 0x23, aligned: true, words: "does not see us"},
-		{rx: 0x13, words: "bit error rate is high"},
-		{rx: 0xC0, sync: 0xFFFFF, words: "FEC differs"},
-		{rx: 0xC0, sync: 0x00003, lock: 0xFFFFC, words: "no usable signal"},
-		{rx: 0x08, sync: 0x00003, words: "alignment"},
-		{rx: 0x00, sync: 0x00003, words: "2 of 20 lanes"},
-		{rx: 0xC0, lock: 0xFFFFF, words: "alignment markers"},
-		{rx: 0x143, words: "peer sends local fault"},
-		{rx: 0x0, words: "not aligned"},
-		{rx: 0x1003, aligned: true, words: "damaged"},
-		{rx: 0x7, words: "alignment is lost"},
-		{rx: 0xFFFFFFFF, words: "does not answer"},
+		{rx: 0x3, want: link.Reading{Good: true, Aligned: true}},
+		{rx: 0xC0, want: link.Reading{LocalFault: true}},
+		{rx: 0xE0, want: link.Reading{LocalFault: true, RemoteFault: true}},
+		{rx: 0x22, want: link.Reading{Aligned: true, RemoteFault: true}},
+		{rx: 0x23, want: link.Reading{Aligned: true, RemoteFault: true}},
+		{rx: 0x20, want: link.Reading{RemoteFault: true}},
+		{rx: 0x13, want: link.Reading{HighBER: true}},
+		{rx: 0xC0, lock: 0xFFFFF, sync: 0xFFFFF, err: 3, want: link.Reading{LocalFault: true, Locked: 0xFFFFF, Synced: 0xFFFFC}},
+		{rx: 0xC8, lock: 0xFFFFFFFF, want: link.Reading{LocalFault: true, MarkersLost: true, Locked: 0xFFFFF}},
+		{rx: 0x143, want: link.Reading{LocalFault: true, PeerFault: true}},
+		{rx: 0x0, want: link.Reading{}},
+		{rx: 0x1003, want: link.Reading{Aligned: true}},
+		{rx: 0x7, want: link.Reading{}},
+		{rx: 0xFFFFFFFF, lock: 0xFFFFFFFF, want: link.Reading{Silent: true}},
 	} {
-		s := Status{Rx: c.rx, BlockLock: c.lock, SyncErr: c.sync}
-		d := s.Diagnosis(RSFEC)
-		if s.Good() != c.good || s.aligned() != c.aligned {
-			t.Errorf("%#x: good %v aligned %v", c.rx, s.Good(), s.aligned())
+		s := Status{Rx: c.rx, BlockLock: c.lock, LaneSync: c.sync, SyncErr: c.err}
+		c.want.Lanes, c.want.Status = 20, fmt.Sprintf("%#x", c.rx)
+		if got := s.reading(); got != c.want {
+			t.Errorf("%#x: %+v, want %+v", c.rx, got, c.want)
 		}
-		if !strings.Contains(d, c.words) || (d == "") != c.good {
-			t.Errorf("%#x: %q, want %q in it", c.rx, d, c.words)
+	}
+}
+
+// The transceivers are ready when the bit clears itself, which takes a clock.
+func TestTransceivers(t *testing.T) {
+	f := fabrictest.New()
+	m := open(t, f, RSFEC)
+	f.NoClock = true
+	if err := m.ResetTransceivers(); err != nil {
+		t.Fatal(err)
+	}
+	if ready, err := m.TransceiversReady(); ready || err != nil {
+		t.Errorf("without a clock: %v, %v", ready, err)
+	}
+	f.NoClock = false
+	if err := m.ResetTransceivers(); err != nil {
+		t.Fatal(err)
+	}
+	if ready, err := m.TransceiversReady(); !ready || err != nil {
+		t.Errorf("%v, %v", ready, err)
+	}
+}
+
+// The core leaves reset as soon as it shows that it was there, and after a bound
+// if it never does.
+func TestResetPulse(t *testing.T) {
+	for _, shows := range []bool{true, false} {
+		f := fabrictest.New()
+		f.ShowsReset = shows
+		var slept time.Duration
+		now := time.Unix(1e9, 0)
+		m, err := Open(regs.At(f, fabrictest.CMACBase), Config{Poll: poll.Poll{
+			Now: func() time.Time { return now }, Sleep: func(d time.Duration) { now = now.Add(d); slept += d },
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Reset(); err != nil {
+			t.Fatal(err)
+		}
+		if shows && slept != 0 || !shows && (slept < 10*time.Millisecond || slept > 15*time.Millisecond) {
+			t.Errorf("shows its reset %v: held for %v", shows, slept)
+		}
+		if v := f.Get(fabrictest.CMACBase, regs.CMACReset); v != 0 {
+			t.Errorf("left in reset: %#x", v)
 		}
 	}
 }
@@ -234,15 +273,15 @@ func TestLink(t *testing.T) {
 		return l.Status()
 	}
 	tx := func() uint32 { return f.Get(fabrictest.CMACBase, regs.CMACConfigTx) }
-	if s := steps(50); s.Up || s.State != link.Align || !strings.Contains(s.Problem, "no usable signal") || tx() != 0x10 {
+	if s := steps(50); s.Up || s.State != link.Align || !s.Reading.LocalFault || tx() != 0x10 {
 		t.Errorf("no signal: %+v, ConfigTx %#x", s, tx())
 	}
 	f.SetRx(0x22)
-	if s := steps(20); s.Up || s.State != link.Settle || s.Word != "0x22" || tx() != 1 {
+	if s := steps(20); s.Up || s.State != link.Settle || s.Reading.Status != "0x22" || tx() != 1 {
 		t.Errorf("remote fault: %+v, ConfigTx %#x", s, tx())
 	}
 	f.SetRx(0x3)
-	if s := steps(6); !s.Up || s.Problem != "" {
+	if s := steps(6); !s.Up || s.Err != nil {
 		t.Errorf("good: %+v", s)
 	}
 	f.SetRx(0x13)

@@ -49,6 +49,12 @@ type Fabric struct {
 	HasFEC bool
 	// TickHangs makes the tick never end.
 	TickHangs bool
+	// BlockLock and LaneSync are those of the lanes at present.
+	BlockLock, LaneSync uint32
+	// NoClock keeps the transceivers in reset.
+	NoClock bool
+	// ShowsReset: the transmitter shows a local fault while it is in reset.
+	ShowsReset bool
 
 	mem    map[uint32]uint32
 	rx     uint32 // latched
@@ -224,6 +230,19 @@ func (f *Fabric) Read32(o uint32) (uint32, error) {
 		return v, nil
 	case CMACBase + uint32(regs.CMACStatSyncErr):
 		return f.SyncErr, nil
+	case CMACBase + uint32(regs.CMACStatBlockLock):
+		return f.BlockLock, nil
+	case CMACBase + uint32(regs.CMACStatLaneSync):
+		return f.LaneSync, nil
+	case CMACBase + uint32(regs.CMACGTReset):
+		if !f.NoClock {
+			f.mem[o] = 0
+		}
+	case CMACBase + uint32(regs.CMACStatTx):
+		if f.ShowsReset && regs.CMACResetTx.Get(f.mem[CMACBase+uint32(regs.CMACReset)]) == 1 {
+			return regs.CMACStatTxLocalFault.Mask(), nil
+		}
+		return 0, nil
 	}
 	return f.mem[o], nil
 }

@@ -25,7 +25,8 @@ type end struct {
 	fixed *Reading // overrides what is received
 	fail  error
 	calls []string
-	ready int // reads until the receiver is aligned to a signal
+	ready int  // reads until the receiver is aligned to a signal
+	stuck bool // the transceivers stay in reset
 	seen  int
 }
 
@@ -40,11 +41,12 @@ func (e *end) do(name string, tx signal, rx bool) error {
 	return nil
 }
 
-func (e *end) Down() error              { return e.do("down", dark, false) }
-func (e *end) Reset() error             { return e.do("reset", dark, false) }
-func (e *end) ResetTransceivers() error { return e.do("transceivers", dark, false) }
-func (e *end) Listen() error            { return e.do("listen", fault, true) }
-func (e *end) Transmit() error          { return e.do("transmit", frames, true) }
+func (e *end) Down() error                      { return e.do("down", dark, false) }
+func (e *end) Reset() error                     { return e.do("reset", dark, false) }
+func (e *end) ResetTransceivers() error         { return e.do("transceivers", dark, false) }
+func (e *end) TransceiversReady() (bool, error) { return !e.stuck, e.fail }
+func (e *end) Listen() error                    { return e.do("listen", fault, true) }
+func (e *end) Transmit() error                  { return e.do("transmit", frames, true) }
 
 func (e *end) Read() (Reading, error) {
 	if e.fail != nil {
@@ -55,13 +57,13 @@ func (e *end) Read() (Reading, error) {
 	}
 	if e.peer == nil || e.peer.tx == dark || !e.rx {
 		e.seen = 0
-		return Reading{Status: "dark", Diagnosis: "no signal"}, nil
+		return Reading{Status: "dark"}, nil
 	}
 	if e.seen++; e.seen <= e.ready {
-		return Reading{Status: "locking", Diagnosis: "not aligned"}, nil
+		return Reading{Status: "locking"}, nil
 	}
 	if e.peer.tx == fault {
-		return Reading{Aligned: true, Status: "rfi", Diagnosis: "the peer does not see us"}, nil
+		return Reading{Aligned: true, Status: "rfi", RemoteFault: true}, nil
 	}
 	return Reading{Aligned: true, Good: true, Status: "good"}, nil
 }
@@ -117,7 +119,7 @@ func TestTwoEnds(t *testing.T) {
 		if !run(c, 30*time.Second, up, ma, mb) {
 			t.Fatalf("seed %d after restart: %+v, %+v", seed, ma.Status(), mb.Status())
 		}
-		if ma.Status().Losses <= losses || ma.Status().Problem != "" {
+		if ma.Status().Losses <= losses || ma.Status().Err != nil {
 			t.Errorf("seed %d: %+v", seed, ma.Status())
 		}
 	}
@@ -135,10 +137,10 @@ func TestOrder(t *testing.T) {
 		}
 		c.t = c.t.Add(tick)
 	}
-	if got, want := fmt.Sprint(states), "[reset align settle up]"; got != want {
+	if got, want := fmt.Sprint(states), "[transceivers reset align settle up]"; got != want {
 		t.Errorf("states %v, want %v", got, want)
 	}
-	if got, want := fmt.Sprint(a.calls), "[reset listen transmit]"; got != want {
+	if got, want := fmt.Sprint(a.calls), "[transceivers reset listen transmit]"; got != want {
 		t.Errorf("calls %v, want %v", got, want)
 	}
 }
@@ -148,7 +150,7 @@ func TestGoodMustHold(t *testing.T) {
 	a := &end{}
 	c := &clock{}
 	m := machine(a, c)
-	good, bad := &Reading{Aligned: true, Good: true}, &Reading{Diagnosis: "noise"}
+	good, bad := &Reading{Aligned: true, Good: true}, &Reading{HighBER: true}
 	for i := range 400 {
 		if a.fixed = good; i%5 == 4 {
 			a.fixed = bad
@@ -167,27 +169,27 @@ func TestNeverAligned(t *testing.T) {
 	m := machine(a, c)
 	run(c, 60*time.Second, func() bool { return m.Status().Up }, m)
 	s := m.Status()
-	if s.Up || s.Problem != "no signal" || s.Losses != 0 {
+	if s.Up || s.Reading.Status != "dark" || s.Err != nil || s.Losses != 0 {
 		t.Errorf("%+v", s)
 	}
-	// Reset about every 3 s, the transceivers every fifth time, and frames are
-	// never let out.
+	// Reset about every 3 s, the transceivers at first and after every fifth time,
+	// and frames are never let out.
 	count := map[string]int{}
 	for _, k := range a.calls {
 		count[k]++
 	}
-	if count["transmit"] != 0 || count["reset"] < 15 || count["reset"] > 21 || count["transceivers"] < 2 || count["transceivers"] > 4 {
+	if count["transmit"] != 0 || count["reset"] < 15 || count["reset"] > 21 || count["transceivers"] < 3 || count["transceivers"] > 5 {
 		t.Errorf("%v", count)
 	}
 }
 
 // The peer never sees us: we keep sending for the bound, then reset.
 func TestRemoteFaultStays(t *testing.T) {
-	a := &end{fixed: &Reading{Aligned: true, Diagnosis: "the peer does not see us"}}
+	a := &end{fixed: &Reading{Aligned: true, RemoteFault: true}}
 	c := &clock{}
 	m := machine(a, c)
 	run(c, 9*time.Second, func() bool { return false }, m)
-	if s := m.Status(); s.State != Settle || a.tx != frames || s.Problem == "" {
+	if s := m.Status(); s.State != Settle || a.tx != frames || !s.Reading.RemoteFault {
 		t.Errorf("%+v", s)
 	}
 	run(c, 5*time.Second, func() bool { return m.Status().Resets == 2 }, m)
@@ -207,7 +209,7 @@ func TestErrorsAreRetried(t *testing.T) {
 	}
 	a.fail = errors.New("bus error")
 	m.Step()
-	if s := m.Status(); s.Up || s.State != Down || s.Losses != 1 || s.Problem != "bus error" {
+	if s := m.Status(); s.Up || s.State != Down || s.Losses != 1 || s.Err == nil || s.Err.Error() != "bus error" {
 		t.Errorf("%+v", s)
 	}
 	// Attempts are a second apart.
@@ -218,6 +220,79 @@ func TestErrorsAreRetried(t *testing.T) {
 	}
 	a.fail = nil
 	if !run(c, 10*time.Second, isUp, m) {
+		t.Errorf("%+v", m.Status())
+	}
+}
+
+// Nothing touches the transceivers before clock and module are there, each wait
+// is bounded, and what is waited for is told.
+func TestWaits(t *testing.T) {
+	a, b := pair()
+	b.tx = frames
+	c := &clock{t: time.Unix(1e9, 0)}
+	var waits State = Clock
+	m := New(a, Config{Now: c.now, Ready: func() State { return waits }})
+	never := func() bool { return false }
+	run(c, 3*time.Second, never, m)
+	if s := m.Status(); s.State != Clock || len(a.calls) != 0 {
+		t.Fatalf("%+v after %v", s, a.calls)
+	}
+	waits = Module
+	run(c, 3*time.Second, never, m)
+	if s := m.Status(); s.State != Module || len(a.calls) != 0 || s.Entered.Sub(time.Unix(1e9, 0)) != 3*time.Second {
+		t.Fatalf("%+v after %v", s, a.calls)
+	}
+	waits = ""
+	start := c.t
+	if !run(c, 10*time.Second, func() bool { return m.Status().Up }, m) || c.t.Sub(start) > time.Second {
+		t.Fatalf("%+v after %v", m.Status(), c.t.Sub(start))
+	}
+	// What is said to be missing while the link works is no reason to end it.
+	waits = Module
+	if run(c, 30*time.Second, func() bool { return !m.Status().Up }, m) {
+		t.Errorf("%+v", m.Status())
+	}
+	// It comes up although a line says that there is no module, after the bound.
+	m.Restart()
+	start = c.t
+	if !run(c, 30*time.Second, func() bool { return m.Status().Up }, m) || c.t.Sub(start) < 10*time.Second || c.t.Sub(start) > 11*time.Second {
+		t.Errorf("%+v after %v", m.Status(), c.t.Sub(start))
+	}
+}
+
+// A module that is plugged makes everything begin anew, from the transceivers on.
+func TestRestart(t *testing.T) {
+	a := &end{}
+	c := &clock{}
+	m := machine(a, c)
+	run(c, time.Second, func() bool { return false }, m)
+	a.calls = nil
+	m.Restart()
+	run(c, time.Second, func() bool { return false }, m)
+	if got := fmt.Sprint(a.calls); got != "[transceivers reset listen]" {
+		t.Errorf("calls %s", got)
+	}
+}
+
+// Transceivers that stay in reset are an error with a name, and tried again.
+func TestTransceiversStuck(t *testing.T) {
+	a, b := pair()
+	b.tx = frames
+	a.stuck = true
+	c := &clock{}
+	m := machine(a, c)
+	run(c, 20*time.Second, func() bool { return false }, m)
+	n := 0
+	for _, k := range a.calls {
+		if k == "transceivers" {
+			n++
+		}
+	}
+	if s := m.Status(); !errors.Is(s.Err, ErrTransceivers) || n < 8 || n > 11 {
+		t.Errorf("%+v, %d resets", s, n)
+	}
+	a.stuck = false
+	if !run(c, 5*time.Second, func() bool { return m.Status().Up }, m) || m.Status().Err != nil {
 		t.Errorf("%+v", m.Status())
 	}
 }

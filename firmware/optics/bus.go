@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"periph.io/x/conn/v3/i2c"
+	"periph.io/x/conn/v3/physic"
 )
 
 // Mux is an I2C switch on a bus.
@@ -122,14 +123,22 @@ func (b *Bus) set(m *mux, value byte) error {
 	return nil
 }
 
-// do runs fn with the way to a cage open and the cage selected. Every other
-// channel is closed before one is opened, and all are closed afterwards: other
-// devices answer at the same addresses elsewhere, and a second master may use
-// the bus in between.
-func (b *Bus) do(c *Cage, fn func() error) (err error) {
+// do runs fn with the way to a cage open and the cage selected.
+func (b *Bus) do(c *Cage, fn func() error) error {
+	return b.open(c.cfg.Route, func() error {
+		if err := b.choose(c); err != nil {
+			return err
+		}
+		return fn()
+	})
+}
+
+// open runs fn with a route open. Every other channel is closed before one is
+// opened, and all are closed afterwards: other devices answer at the same
+// addresses elsewhere, and a second master may use the bus in between.
+func (b *Bus) open(route []Hop, fn func() error) (err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	route := c.cfg.Route
 	for _, m := range b.muxes {
 		if !m.Nested && (!m.known || m.value != allClosed) {
 			if err := b.set(m, allClosed); err != nil {
@@ -144,11 +153,30 @@ func (b *Bus) do(c *Cage, fn func() error) (err error) {
 			return err
 		}
 	}
-	if err := b.choose(c); err != nil {
-		return err
-	}
 	return fn()
 }
+
+// Through is what is at the end of a route as a bus of its own: each transfer
+// opens the way and closes it.
+func (b *Bus) Through(route []Hop) (i2c.Bus, error) {
+	if err := b.check(route); err != nil {
+		return nil, err
+	}
+	return through{b, route}, nil
+}
+
+type through struct {
+	*Bus
+	route []Hop
+}
+
+func (t through) String() string { return fmt.Sprintf("%v%v", t.bus, t.route) }
+
+func (t through) Tx(address uint16, w, r []byte) error {
+	return t.open(t.route, func() error { return t.bus.Tx(address, w, r) })
+}
+
+func (t through) SetSpeed(f physic.Frequency) error { return t.bus.SetSpeed(f) }
 
 // modSelSetup is how long a module wants to be selected before it is addressed
 // (SFF-8679, ModSelL setup time).

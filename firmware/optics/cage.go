@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -96,6 +97,10 @@ type State struct {
 	Since time.Time `json:"since"`
 	// Insertions counts modules that became ready: a new one means a new link.
 	Insertions uint64 `json:"insertions"`
+	// LowPower: the module is held in low power, by its line or its register.
+	LowPower bool `json:"low_power"`
+	// TxOff: the line of an SFP switches its transmitter off.
+	TxOff bool `json:"tx_off"`
 	// Module is not present unless the phase is Ready.
 	Module  sff.Module `json:"module"`
 	Problem string     `json:"problem,omitempty"`
@@ -146,6 +151,21 @@ func (c *Cage) State() State {
 	return c.state
 }
 
+// Memory is a copy of what was read of the module last; empty unless the phase
+// is Ready.
+func (c *Cage) Memory() sff.Memory {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := sff.Memory{Lower: slices.Clone(c.mem.low), Diagnostics: slices.Clone(c.mem.diag)}
+	for n, p := range c.mem.upper {
+		if m.Upper == nil {
+			m.Upper = map[uint8][]byte{}
+		}
+		m.Upper[n] = slices.Clone(p)
+	}
+	return m
+}
+
 // enter begins a phase. Only Ready keeps the module's values.
 func (c *Cage) enter(p Phase, now time.Time, problem string) {
 	if p != c.state.Phase {
@@ -153,6 +173,7 @@ func (c *Cage) enter(p Phase, now time.Time, problem string) {
 	}
 	c.state.Phase, c.state.Problem = p, problem
 	if p != Ready {
+		c.state.LowPower, c.state.TxOff = false, false
 		c.state.Module = noModule()
 		c.mem = memory{}
 	}
@@ -299,7 +320,7 @@ func (c *Cage) stepStarting(now time.Time) {
 	default:
 		c.mem = mem
 		c.enter(Ready, now, c.powerProblem(mod))
-		c.state.Module = mod
+		c.show(mod)
 		c.state.Insertions++
 	}
 }
@@ -323,8 +344,23 @@ func (c *Cage) stepReady(now time.Time) {
 		c.start(now, now)
 		c.state.Problem = err.Error()
 	default:
-		c.state.Module = mod
+		c.show(mod)
 	}
+}
+
+// show takes the values of a sample, and what lines and registers hold the
+// module in.
+func (c *Cage) show(mod sff.Module) {
+	c.state.Module = mod
+	low := c.cfg.LPMode.wired() && c.cfg.LPMode.active()
+	if p := mod.PowerControl; mod.Management == sff.SFF8636 && p != nil && p.Override {
+		low = p.LowPower // software decides, not the pin
+	}
+	if mod.Copper && !mod.Active {
+		low = false // a cable has no power to save
+	}
+	c.state.LowPower = low
+	c.state.TxOff = mod.Management == sff.SFF8472 && c.cfg.TxDisable.wired() && c.cfg.TxDisable.active()
 }
 
 // powerProblem says why a module is held in low power.

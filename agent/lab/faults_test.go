@@ -5,6 +5,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -13,9 +14,7 @@ import (
 	"rocelink/agent/lab/remote"
 	"rocelink/agent/lab/session"
 	hoststream "rocelink/agent/stream"
-	"rocelink/agent/verbs"
 	"rocelink/fpga/model"
-	"rocelink/fpga/pattern"
 )
 
 // faulty are the streams of the cases in which something happens to the device.
@@ -41,10 +40,17 @@ func TestGIDMoved(t *testing.T) {
 	s := segments[1]
 	s.restore(t)
 	w := newWhole(ctx, t, s)
+	// Any address of the board's subnet will do, and no other.
+	w.device = s.device + "@" + netip.PrefixFrom(s.guestIP, 24).Masked().String()
 	w.start(streams(faulty, "frame=4096,rate=2M")...)
 	w.where(len(faulty))
 	old, other := s.guestIP, s.guestIP.Next()
-	address := func(verb, a string) { run(ctx, t, "ip", "addr", verb, a+"/24", "dev", s.netdev) }
+	address := func(verb string, a netip.Addr) {
+		// With prefixes of their own neither is secondary to the other, and
+		// goes with it.
+		bits := map[netip.Addr]int{old: 24, other: 25}[a]
+		run(ctx, t, "ip", "addr", verb, netip.PrefixFrom(a, bits).String(), "dev", s.netdev)
+	}
 	running := func(what, at string, opens rocelink.Count) {
 		t.Helper()
 		w.until(what, func(h rocelink.HostStatus, b []rocelink.BoardStatus) bool {
@@ -54,13 +60,13 @@ func TestGIDMoved(t *testing.T) {
 	}
 
 	// One more address is nobody's concern.
-	address("add", other.String())
+	address("add", other)
 	running("an address is added", old.String(), 1)
 	// The one in use goes, the other takes its place.
-	address("del", old.String())
+	address("del", old)
 	running("the address in use goes", other.String(), 2)
 	// The last one goes: nothing can run, and the device says why.
-	address("del", other.String())
+	address("del", other)
 	w.until("the last address goes", func(h rocelink.HostStatus, _ []rocelink.BoardStatus) bool {
 		for _, x := range h.Streams {
 			if x.State == hoststream.StateRunning {
@@ -70,9 +76,9 @@ func TestGIDMoved(t *testing.T) {
 		return true
 	})
 	// It comes back.
-	address("add", old.String())
+	address("add", old)
 	running("an address comes", old.String(), 3)
-	w.stop()
+	w.lost("address changed")
 }
 
 // allRun reports whether so many streams run and were opened so often at least,
@@ -109,39 +115,68 @@ func TestPortDownAndUpUnderStreams(t *testing.T) {
 	w.stop()
 }
 
-// The device is deleted under running streams.
+// The device is deleted under running streams. rxe cannot take a device away
+// from its users (it has no disassociate_ucontext), so the kernel waits for them
+// and tells them nothing: data goes on. When rocelinkd lets go, in order or
+// killed, the deletion ends; a device that is added again is as good as the
+// first.
 func TestDeviceRemoved(t *testing.T) {
 	report(t)
 	ctx := bounded(t)
 	s := segments[1]
 	s.restore(t)
 	w := newWhole(ctx, t, s)
-	w.start(streams(faulty, "frame=4096,rate=2M")...)
-	w.where(len(faulty))
-	began := time.Now()
-	deletion, err := guest.Start(remote.Command{Args: []string{"rdma", "link", "delete", s.device}, Limit: caseTime})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 6 {
-		time.Sleep(2 * time.Second)
+	args := streams(faulty, "frame=4096,rate=2M")
+	for name, end := range map[string]func(){
+		"in order": w.stop,
+		"killed": func() {
+			_ = w.agent.Kill()
+			<-w.agent.Done()
+		},
+	} {
+		w.start(args...)
+		w.where(len(faulty))
+		deletion, err := guest.Start(remote.Command{Args: []string{"rdma", "link", "delete", s.device}, Limit: caseTime})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// New users are kept out first: the device file goes.
+		for files := ""; strings.Count(files, "uverbs") != len(segments)-1; files = run(ctx, t, "ls", "/dev/infiniband") {
+			if ctx.Err() != nil {
+				t.Fatalf("the device file has not gone: %s", files)
+			}
+		}
+		before := w.status().Hosts[0]
+		w.until("data goes on", func(h rocelink.HostStatus, _ []rocelink.BoardStatus) bool {
+			for i := range h.Streams {
+				if h.Streams[i].Total.Messages <= before.Streams[i].Total.Messages {
+					return false
+				}
+			}
+			return true
+		})
 		select {
 		case <-deletion.Done():
-			t.Logf("deletion done after %v", time.Since(began))
+			t.Errorf("%s: the kernel has not waited for rocelinkd", name)
 		default:
-			t.Logf("deletion waits after %v", time.Since(began))
 		}
-		_, out, _ := w.tryStatus()
-		t.Logf("status %s", out)
-		o, _ := guest.Run(ctx, remote.Command{Args: []string{"ls", "/dev/infiniband", "/sys/class/infiniband", "/sys/class/infiniband_verbs"}})
-		t.Logf("%s", o)
+		end()
+		const limit = 10 * time.Second
+		bound, cancel := context.WithTimeout(ctx, limit)
+		began := time.Now()
+		if _, err := deletion.Finish(bound); err != nil {
+			t.Fatalf("%s: the deletion has not ended within %v of rocelinkd: %v", name, limit, err)
+		}
+		cancel()
+		t.Logf("%s: deleted %v after rocelinkd", name, time.Since(began).Round(time.Millisecond))
+		if out, code := w.rocectl("doctor", "--device", s.device); code != 1 {
+			t.Errorf("%s: doctor without the device: exit code %d\n%s", name, code, out)
+		}
+		run(ctx, t, "rdma", "link", "add", s.device, "type", "rxe", "netdev", s.netdev)
 	}
-	w.agent.Signal(15)
-	<-w.agent.Done()
-	t.Logf("agent ended %v", time.Since(began))
-	_, err = deletion.Finish(ctx)
-	t.Logf("deletion done after %v: %v", time.Since(began), err)
-	t.Logf("rocelinkd: %s", w.agent.Stderr())
+	w.start(args...)
+	w.where(len(faulty))
+	w.stop()
 }
 
 // Too little memory may be locked: rocelinkd of a user without privileges says
@@ -166,37 +201,25 @@ func TestMemlockTooSmall(t *testing.T) {
 		return len(h.Streams) == len(faulty)
 	})
 	t.Logf("%s", st.Hosts[0].Streams[0].Problem)
-	_ = w.agent.Signal(15)
-	if e, err := w.agent.Wait(); err != nil && e.Code < 0 {
-		t.Error(err)
-	}
+	w.lost("never opened")
 	w.startAs(as(64<<20), args...)
 	w.where(len(faulty))
 	w.stop()
 }
 
-// A completion queue that nobody empties overruns: the device says so, and the
-// next session on it is as good as the first.
-func TestCompletionQueueOverrun(t *testing.T) {
+// A completion queue that could overrun is not to be had: the provider refuses
+// the queue pair that would need more room, and the next session on the device is
+// as good as the first.
+func TestCompletionQueueTooSmall(t *testing.T) {
 	report(t)
 	ctx := bounded(t)
-	const slots, size, depth = 64, 1024, 8
 	s := segments[1]
 	b := newBoard(t, s, model.FaultConfig{}, nil)
 	s.attach(t, b.Take)
 	agent := s.startAgent(ctx, t)
-	o := agent.ask(session.Request{Open: &session.Open{Verb: rocelink.VerbSend, Slots: slots, Stride: size, FrameBytes: size,
-		Pattern: pattern.Counter, MinRNRTimer: 12, CQDepth: depth, Deaf: true}}).Opened
-	b.connect(o.QPN, boardQPN, s.mtu, quick)
-	agent.ask(session.Request{Peer: b.peer(s.mtu)})
-	b.begin(stream{verb: streamVerbs[rocelink.VerbSend], size: size, slots: slots, stride: size, address: o.Address, rkey: o.RKey, count: slots})
-	l := until(ctx, t, agent, "the overrun", func(l *session.Looked) bool {
-		return strings.Contains(strings.Join(l.Events, "\n"), verbs.EventCQError.String())
-	})
-	st, qp, cause := b.state()
-	t.Logf("events %v; the fabric: stream in state %d, queue pair %d, cause %d, %v", l.Events, st, qp, cause, b.counters())
-	agent.ask(session.Request{Close: true})
-	takeFromFabric(ctx, t, s, b, agent, rocelink.VerbSend, 1024, quick, nil)
+	r := agent.refused(session.Request{Open: &session.Open{Verb: rocelink.VerbSend, Slots: 64, Stride: 1024, FrameBytes: 1024, CQDepth: 8}})
+	if !strings.Contains(r, "depth 8") || !strings.Contains(r, "64") {
+		t.Errorf("%q does not say what is too small", r)
+	}
+	takeFromFabric(ctx, t, s, b, agent, rocelink.VerbSend, 1024, patient, nil)
 }
-
-var _ = context.Background

@@ -76,24 +76,46 @@ func start(ctx context.Context, t *testing.T, args ...string) *program {
 // next reads a reply; one that is an error ends the case.
 func (p *program) next() session.Reply {
 	p.t.Helper()
-	var r session.Reply
-	if err := p.in.Decode(&r); err != nil {
-		_ = p.process.Kill()
-		_, ended := p.process.Wait()
-		p.t.Fatalf("no reply: %v; %v", err, ended)
-	}
+	r := p.reply()
 	if r.Error != "" {
 		p.t.Fatalf("guest: %s", r.Error)
 	}
 	return r
 }
 
+func (p *program) reply() session.Reply {
+	p.t.Helper()
+	var r session.Reply
+	if err := p.in.Decode(&r); err != nil {
+		_ = p.process.Kill()
+		_, ended := p.process.Wait()
+		p.t.Fatalf("no reply: %v; %v", err, ended)
+	}
+	return r
+}
+
 func (p *program) ask(q session.Request) session.Reply {
+	p.t.Helper()
+	p.say(q)
+	return p.next()
+}
+
+// refused asks for what must fail, and returns why it did.
+func (p *program) refused(q session.Request) string {
+	p.t.Helper()
+	p.say(q)
+	r := p.reply()
+	if r.Error == "" {
+		p.t.Fatalf("the guest has done it: %+v", r)
+	}
+	return r.Error
+}
+
+func (p *program) say(q session.Request) {
 	p.t.Helper()
 	if err := p.out.Encode(q); err != nil {
 		p.t.Fatal(err)
 	}
-	return p.next()
 }
 
 // stander is whoever holds a session: a program of the guest, or a Host here.

@@ -42,6 +42,7 @@ type whole struct {
 	t       *testing.T
 	ctx     context.Context
 	segment *segment
+	device  string // as rocelinkd is told
 	fabric  *board
 	agent   *remote.Process
 	before  counters // of rxe
@@ -60,7 +61,7 @@ func newWhole(ctx context.Context, t *testing.T, s *segment) *whole {
 			t.Error(err)
 		}
 	})
-	w := &whole{t: t, ctx: ctx, segment: s, before: s.hardware(ctx, t)}
+	w := &whole{t: t, ctx: ctx, segment: s, device: s.device, before: s.hardware(ctx, t)}
 	w.fabric = newFabric(t, s, model.FaultConfig{}, model.Config{Registers: shared.Registers(), PaceSlack: 20 * time.Millisecond})
 	s.attach(t, w.fabric.Take)
 	w.startBoard(registers)
@@ -184,7 +185,7 @@ func (w *whole) start(args ...string) {
 // startAs starts rocelinkd by way of another program.
 func (w *whole) startAs(by []string, args ...string) {
 	w.t.Helper()
-	command := slices.Concat(by, []string{"rocelinkd", "--device", w.segment.device, "--name", labHost, "--nats-listen", natsInGuest}, args)
+	command := slices.Concat(by, []string{"rocelinkd", "--device", w.device, "--name", labHost, "--nats-listen", natsInGuest}, args)
 	p, err := guest.Start(remote.Command{Args: command, Limit: caseTime})
 	if err != nil {
 		w.t.Fatal(err)
@@ -206,6 +207,18 @@ func (w *whole) stop() {
 		w.t.Fatal(err)
 	}
 	w.ended()
+}
+
+// lost ends rocelinkd, which must say that a stream was cut and why.
+func (w *whole) lost(why string) {
+	w.t.Helper()
+	if err := w.agent.Signal(int(syscall.SIGTERM)); err != nil {
+		w.t.Fatal(err)
+	}
+	e, err := w.agent.Wait()
+	if e.Code != 1 || !strings.Contains(w.agent.Stderr(), why) {
+		w.t.Fatalf("want an end that says %q: %v", why, err)
+	}
 }
 
 // ended waits for rocelinkd to end in order.
@@ -268,8 +281,7 @@ func (w *whole) where(count int) located {
 	}
 }
 
-// status is what rocectl status --json says; with want its exit code must be
-// that.
+// status is what rocectl status --json says.
 func (w *whole) status() status.Snapshot {
 	w.t.Helper()
 	s, out, err := w.tryStatus()

@@ -151,7 +151,7 @@ func (h *Host) connect(p Peer) error {
 	if err == nil {
 		err = h.qp.ReadyToSend(h.psn)
 	}
-	if err != nil || h.open.Deaf {
+	if err != nil {
 		return err
 	}
 	h.ended, h.windows = make(chan error, 1), make(chan int, 1)

@@ -37,8 +37,6 @@ type Open struct {
 	Unchecked bool `json:",omitempty"`
 	// CQDepth is how many completions the queue holds; 0: enough.
 	CQDepth int `json:",omitempty"`
-	// Deaf leaves completions where they are: the loop never runs.
-	Deaf bool `json:",omitempty"`
 	// MinRNRTimer is the code of the delay asked of a sender that is too
 	// quick.
 	MinRNRTimer uint8

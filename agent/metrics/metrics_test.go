@@ -48,7 +48,11 @@ func full(t *testing.T) (*heard.Store, *clock) {
 		counters[p.name] = rocelink.Count(i + 1)
 	}
 	b := rocelink.BoardStatus{Version: 1, Board: "demo", Epoch: 1, Model: "m", UptimeMS: 12_500,
-		Fabric: rocelink.Fabric{Present: true, Version: "1.0", Counters: counters}, Link: rocelink.Link{Up: false, Losses: 3, Counters: counters},
+		Fabric: rocelink.Fabric{Present: true, Version: "1.0", Counters: counters}, Link: rocelink.Link{Up: false, Losses: 3, Cause: "no-light", Counters: counters},
+		Modules: []rocelink.Module{{Cage: "q", Phase: "ready", Vendor: "V", TemperatureC: value(40), VccV: value(3.3), Alarms: []string{"hot"},
+			Lanes: []rocelink.ModuleLane{{Lane: 1, RxPowerMW: value(0.5), TxPowerMW: value(1), TxBiasMA: value(7)}, {Lane: 2, NoLight: true}, {Lane: 2}}}, {Cage: "q"}, {Cage: "empty", Phase: "empty"}},
+		Clocks:  []rocelink.Clock{{Name: "ref", Locked: new(bool)}, {Name: "ref", Locked: new(bool)}, {Name: "unknown"}},
+		Sensors: []rocelink.Sensor{{Name: "ps", Unit: "C", Value: 50}, {Name: "ps", Unit: "V", Value: 0.85}, {Name: "ps", Unit: "C"}, {Name: "x", Unit: "furlong"}},
 		Streams: []rocelink.StreamStatus{
 			{Stream: "s", Host: "h", Session: 7, State: rocelink.StreamRunning, SourceFrames: 1 << 60, PacketsResent: 42},
 			{Stream: "s", Host: "h", Session: 6, State: rocelink.StreamClosed, SourceFrames: 5},
@@ -60,6 +64,8 @@ func full(t *testing.T) (*heard.Store, *clock) {
 	take(t, s, rocelink.WindowSubject("h", "s"), rocelink.Window{Version: 1, Host: "h", Board: "demo", Stream: "s", Session: 7, HeldSlots: 3, Slots: 8})
 	return s, c
 }
+
+func value(v float64) *float64 { return &v }
 
 func get(t *testing.T, h http.Handler, path string) (string, *http.Response) {
 	t.Helper()
@@ -94,8 +100,11 @@ func TestEveryMetricIsShown(t *testing.T) {
 		`rocelink_stream_source_frames_total{board="demo",host="h",stream="s"} 1.152921504606847e+18`,
 		`rocelink_stream_resent_packets_total{board="demo",host="h",stream="s"} 42`,
 		`rocelink_stream_received_messages_total{board="demo",host="h",stream="s"} 11`,
-		`rocelink_path_fault{board="demo",host="h",rule="link-down",stream="s"} 1`, `rocelink_path_severity{board="demo",host="h",stream="s"} 3`,
+		`rocelink_path_fault{board="demo",host="h",rule="lane-dark",stream="s"} 1`, `rocelink_path_severity{board="demo",host="h",stream="s"} 3`,
 		`rocelink_device_events_total{counter="rx_packets",device="mlx5_0",host="h"} 9`,
+		`rocelink_module_lane_receive_watts{board="demo",cage="q",lane="1"} 0.0005`, `rocelink_module_lane_dark{board="demo",cage="q",lane="2"} 1`,
+		`rocelink_module_ready{board="demo",cage="empty"} 0`, `rocelink_clock_locked{board="demo",clock="ref"} 0`, `rocelink_board_temperature_celsius{board="demo",sensor="ps"} 50`,
+		`rocelink_link_cause{board="demo",cause="no-light"} 1`,
 		`rocelink_fec_codewords_total{board="demo",outcome="corrected"} `, `rocelink_stream_held_slots{board="demo",host="h",stream="s"} 3`,
 	} {
 		if !strings.Contains(text, want) {
@@ -232,6 +241,9 @@ func promtool(t *testing.T, stdin io.Reader, args ...string) {
 	t.Helper()
 	tool, err := exec.LookPath("promtool")
 	if err != nil {
+		if os.Getenv("ROCELINK_REQUIRE_TOOLS") == "1" {
+			t.Fatal("promtool is missing and ROCELINK_REQUIRE_TOOLS is 1")
+		}
 		t.Skip("promtool is not installed (Debian: prometheus): its checks of metrics and rules did not run")
 	}
 	c := exec.Command(tool, args...)

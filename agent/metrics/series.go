@@ -47,6 +47,19 @@ var (
 	macBadFCS     = describe("mac_bad_fcs_packets_total", "Frames received with a wrong frame check sequence.", "board")
 	macPause      = describe("mac_pause_packets_total", "Pause frames sent and received.", "board", "direction")
 	fecCodewords  = describe("fec_codewords_total", "Codewords with errors, by whether RS-FEC corrected them.", "board", "outcome")
+	linkCause     = describe("link_cause", "Why the link is down or poor, in a word, where the board knows.", "board", "cause")
+	moduleReady   = describe("module_ready", "Whether a module is plugged into the cage and answers.", "board", "cage")
+	moduleInfo    = describe("module_info", "What is plugged into the cage.", "board", "cage", "identifier", "vendor", "part", "serial")
+	moduleCelsius = describe("module_temperature_celsius", "Temperature of the module.", "board", "cage")
+	moduleVolts   = describe("module_supply_volts", "Supply of the module.", "board", "cage")
+	moduleAlarms  = describe("module_alarms", "Values beyond the module's own thresholds.", "board", "cage", "level")
+	laneRx        = describe("module_lane_receive_watts", "Light that a lane of the module receives.", "board", "cage", "lane")
+	laneTx        = describe("module_lane_transmit_watts", "Light that a lane of the module sends.", "board", "cage", "lane")
+	laneBias      = describe("module_lane_bias_amperes", "Laser bias of a lane of the module.", "board", "cage", "lane")
+	laneDark      = describe("module_lane_dark", "Whether a lane of the module receives nothing.", "board", "cage", "lane")
+	clockLocked   = describe("clock_locked", "Whether a reference clock is locked, where that can be told.", "board", "clock")
+	boardCelsius  = describe("board_temperature_celsius", "Temperatures of the board.", "board", "sensor")
+	boardVolts    = describe("board_supply_volts", "Voltages of the board.", "board", "sensor")
 	fabricPackets = describe("fabric_packets_total", "RoCE packets the fabric sent and received.", "board", "direction")
 	fabricBytes   = describe("fabric_bytes_total", "Bytes of RoCE packets the fabric sent and received.", "board", "direction")
 	fabricDrops   = describe("fabric_dropped_packets_total", "Packets the fabric dropped, by reason.", "board", "reason")
@@ -153,6 +166,10 @@ func (s scrape) board(b heard.Board) bool {
 	s.gauge(fabricPresent, truth(last.Fabric.Present), b.Name)
 	s.gauge(linkUp, truth(last.Link.Up), b.Name)
 	s.count(linkLosses, last.Link.Losses, []string{b.Name})
+	if last.Link.Cause != "" {
+		s.gauge(linkCause, 1, b.Name, label(last.Link.Cause))
+	}
+	s.optics(b.Name, last.BoardStatus)
 	for _, c := range portCounters {
 		counters := last.Fabric.Counters
 		if c.mac {

@@ -49,6 +49,9 @@ func startBrowser(t *testing.T) *browser {
 		}
 	}
 	if program == "" {
+		if os.Getenv("ROCELINK_REQUIRE_TOOLS") == "1" {
+			t.Fatal("chromium is missing and ROCELINK_REQUIRE_TOOLS is 1")
+		}
 		t.Skip("chromium is not installed (Debian: chromium): the page was not tried in a browser")
 	}
 	fromUs, to, err := os.Pipe()
@@ -283,6 +286,7 @@ func TestInChromium(t *testing.T) {
 	b.must("Page.navigate", map[string]any{"url": server.URL}, nil)
 	b.until(`document.querySelector("#diagnosis").className === "ok" && document.querySelectorAll("#paths > li").length === 3`)
 	b.until(`document.querySelectorAll("#boards > li").length === 2`)
+	b.until(`document.querySelectorAll("#optics .lane").length === 4 && document.querySelectorAll("#optics .bad").length === 0 && document.querySelector("#optics").textContent.includes("onerror")`)
 
 	// It updates by itself, and draws what it is sent.
 	var before int
@@ -334,11 +338,14 @@ func TestInChromium(t *testing.T) {
 		}
 		if board.Link.Up {
 			board.Link.Up, board.Link.State, board.Link.Since, board.Link.Losses = false, "align", board.Time, 1
-			board.Link.Problem = "1 of 20 lanes do not synchronise (0x00008): check the fibre and the lanes of the module"
+			board.Link.Cause, board.Link.Cage, board.Link.Lane = rocelink.CauseNoLight, "qsfp0", 3
+			board.Link.Problem = "cage qsfp0 receives no light on lane 3"
 			board.Link.Status = "0xc0"
+			board.Modules[0].Lanes[2].NoLight, *board.Modules[0].Lanes[2].RxPowerMW = true, 0
 		}
 	})
-	b.until(`document.querySelector("#rule").textContent === "lane-dark" && document.querySelector("#sentence").textContent.includes("link down since")`)
+	b.until(`document.querySelector("#rule").textContent === "lane-dark" && document.querySelector("#sentence").textContent.startsWith("lane 3 dark since ")`)
+	b.until(`document.querySelectorAll("#optics .lane").length === 4 && document.querySelectorAll("#optics .lane.bad").length === 1 && document.querySelector("#optics .lane.bad").textContent.includes("lane 3")`)
 	b.until(`document.querySelector("#stages .broken .what").textContent === "MAC out" && document.querySelector("#stages .broken").matches(".critical")`)
 	b.shoot("dark-link")
 	b.size(390, 844, "light")

@@ -41,6 +41,7 @@ func newWorld(t testing.TB, stream string) *world {
 			Fabric: rocelink.Fabric{Present: true, Version: "1.0"},
 			Link: rocelink.Link{Up: true, State: "up", Status: "0x3", Counters: map[string]rocelink.Count{
 				"tx_packets": 0, "rsfec_corrected": 17, "rsfec_uncorrected": 0}},
+			Modules: []rocelink.Module{module()},
 			Streams: []rocelink.StreamStatus{{Stream: stream, Host: "h", Session: 7, Verb: rocelink.VerbSend, State: rocelink.StreamRunning}},
 		},
 		host: rocelink.HostStatus{
@@ -49,6 +50,16 @@ func newWorld(t testing.TB, stream string) *world {
 			Streams: []rocelink.HostStream{{Stream: stream, Board: "demo", Session: 7, Verb: rocelink.VerbSend, State: "running", Opens: 1}},
 		},
 	}
+}
+
+// module is one with four lanes, and a vendor with ideas of its own.
+func module() rocelink.Module {
+	value := func(v float64) *float64 { return &v }
+	m := rocelink.Module{Cage: "qsfp0", Phase: "ready", Vendor: `<img src=x onerror=alert(1)>`, Part: "SR4", TemperatureC: value(41.5)}
+	for lane := 1; lane <= 4; lane++ {
+		m.Lanes = append(m.Lanes, rocelink.ModuleLane{Lane: lane, RxPowerMW: value(0.79), TxPowerMW: value(1.12), TxBiasMA: value(6.8)})
+	}
+	return m
 }
 
 func (w *world) take(subject string, record any) {

@@ -170,9 +170,42 @@ function linkText(l) {
   if (!l.up && l.state) parts.push("at step " + l.state);
   if (l.status) parts.push("receive status " + l.status);
   if (l.losses !== "0") parts.push("lost " + (l.losses === "1" ? "once" : count(l.losses) + " times"));
-  if (l.fec_corrected !== undefined) parts.push("FEC corrected " + count(l.fec_corrected) + " codewords, " + count(l.fec_uncorrected) + " not");
+  if (l.fec) parts.push("FEC " + l.fec);
+  if (l.fec_corrected !== undefined) parts.push("corrected " + count(l.fec_corrected) + " codewords, " + count(l.fec_uncorrected) + " not");
   if (l.problem) parts.push(l.problem);
   return parts.join(" · ");
+}
+
+// dbm is a power in mW as people read it. No light has none.
+function dbm(mw) {
+  return mw > 0 ? (10 * Math.log10(mw)).toFixed(1) + " dBm" : "none";
+}
+
+// drawOptics shows each cage of the link, lane by lane.
+function drawOptics(optics) {
+  $("optics").hidden = optics.length === 0;
+  keyed($("optics"), optics, (o) => o.cage, () => {
+    const li = el("li"), lanes = el("ol", "lanes");
+    li.append(el("p"), el("p", "alarms"), lanes);
+    return li;
+  }, (li, o) => {
+    const [head, alarms, lanes] = li.children;
+    put(head, [o.cage, o.phase, o.what, o.temperature_c === undefined ? "" : o.temperature_c.toFixed(1) + " °C", o.problem].filter(Boolean).join(" · "));
+    put(alarms, (o.alarms || []).join(" · "));
+    keyed(lanes, o.lanes || [], (l) => l.lane, () => {
+      const lane = el("li");
+      lane.append(el("b"), el("span", "rx"), el("span", "quiet"));
+      return lane;
+    }, (lane, l) => {
+      const [name, rx, tx] = lane.children;
+      const dark = l.no_light || l.rx_power_mw === 0;
+      setClass(lane, dark || l.tx_fault ? "lane bad" : "lane");
+      put(name, "lane " + l.lane);
+      put(rx, dark ? "DARK" : l.rx_power_mw === undefined ? "not monitored" : "in " + dbm(l.rx_power_mw));
+      put(tx, [l.tx_fault ? "laser FAULT" : l.tx_disabled ? "transmitter off" : l.tx_power_mw === undefined ? "" : "out " + dbm(l.tx_power_mw),
+        l.tx_bias_ma === undefined ? "" : l.tx_bias_ma.toFixed(1) + " mA"].filter(Boolean).join(", "));
+    });
+  });
 }
 
 // differs says whether the link is another than it was, its age aside.
@@ -185,7 +218,7 @@ function drawDetail(d) {
   if (d === null) {
     put($("title"), "This stream is not there any more.");
     put($("facts"), "");
-    for (const id of ["diagnosis", "stages", "link", "link-then", "plots", "events", "no-events", "events-title"]) $(id).hidden = true;
+    for (const id of ["diagnosis", "stages", "link", "link-then", "optics", "plots", "events", "no-events", "events-title"]) $(id).hidden = true;
     return;
   }
   for (const id of ["diagnosis", "stages", "link", "plots", "events", "events-title"]) $(id).hidden = false;
@@ -220,6 +253,7 @@ function drawDetail(d) {
   const then = bad && d.link_then && p.link && differs(d.link_then, p.link);
   $("link-then").hidden = !then;
   if (then) put($("link-then"), "when it began: " + linkText(d.link_then));
+  drawOptics((p.link && p.link.optics) || []);
   $("plots").hidden = !p.stream;
   if (p.stream) {
     put($("goodput-now"), p.bits_per_second === undefined ? "" : scaled(p.bits_per_second, "b/s"));

@@ -156,22 +156,23 @@ module rl_command #(
         if (qp_bad[0])  qp_refused = RL_CORE_QP_CONFIG;
     end
 
-    // What Commit of a stream refuses. This build has no READ, no CRC and no
-    // external source.
+    // What Commit of a stream refuses. This build has no CRC and no external
+    // source.
     wire [3:0]  verb   = stream_config[RL_STREAM_CONFIG_VERB_LSB +: RL_STREAM_CONFIG_VERB_WIDTH];
-    wire        writes = verb == RL_STREAM_CONFIG_VERB_WRITE || verb == RL_STREAM_CONFIG_VERB_WRITE_IMM;
+    wire        rings  = verb == RL_STREAM_CONFIG_VERB_WRITE || verb == RL_STREAM_CONFIG_VERB_WRITE_IMM ||
+                         verb == RL_STREAM_CONFIG_VERB_READ;
     reg  [32:0] least;
     reg  [5:0]  stream_bad;
     always @(posedge clk) begin
         least         <= {1'b0, stream_frame_bytes} + ((verb == RL_STREAM_CONFIG_VERB_WRITE) ? 33'd16 : 33'd0);
-        stream_bad[0] <= verb > RL_STREAM_CONFIG_VERB_WRITE_IMM ||
+        stream_bad[0] <= verb > RL_STREAM_CONFIG_VERB_READ ||
                          stream_config[RL_STREAM_CONFIG_PATTERN_LSB +: 4] > RL_STREAM_CONFIG_PATTERN_PRBS31 ||
                          stream_config[RL_STREAM_CONFIG_SOURCE_LSB +: 4] != RL_STREAM_CONFIG_SOURCE_GENERATOR ||
                          stream_config[RL_STREAM_CONFIG_CRC_LSB];
         stream_bad[1] <= stream_frame_bytes > MAX_FRAME;
-        stream_bad[2] <= writes && stream_slots == 32'd0;
-        stream_bad[3] <= writes && (stream_stride[2:0] != 3'd0 || {1'b0, stream_stride} < least);
-        stream_bad[5] <= verb == RL_STREAM_CONFIG_VERB_WRITE && stream_credit != 64'd0;
+        stream_bad[2] <= rings && stream_slots == 32'd0;
+        stream_bad[3] <= rings && (stream_stride[2:0] != 3'd0 || {1'b0, stream_stride} < least);
+        stream_bad[5] <= verb == RL_STREAM_CONFIG_VERB_WRITE && stream_credit[2:0] != 3'd0;
     end
 
     // One multiplier for all that Commit computes, a bit a cycle.
@@ -338,7 +339,7 @@ module rl_command #(
             end
             AT_CHECK_BASE: // when the sum has settled
                 if (wait_for != 5'd0) begin
-                end else if (writes && ring_over) begin
+                end else if (rings && ring_over) begin
                     code   <= RL_CORE_COMMAND_STATUS_CODE_BAD_VALUE;
                     detail <= {16'd0, RL_STREAM_BASE};
                     at     <= AT_FINISH;

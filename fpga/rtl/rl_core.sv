@@ -51,6 +51,7 @@ module rl_core #(
     endgenerate
 
     localparam MAX_WINDOW  = 256;
+    localparam MAX_READS   = 4;
     localparam MAX_FRAME   = 32'd16777216;
     localparam STREAM_BASE = 32'h1000;
     localparam RING_BITS   = 12 + ((QUEUE_PAIRS > 8) ? 4 : (QUEUE_PAIRS > 4) ? 3 : (QUEUE_PAIRS > 2) ? 2 :
@@ -87,20 +88,21 @@ module rl_core #(
     wire [63:0] stat_messages_posted, stat_messages_acked, stat_bytes_posted, stat_bytes_acked;
     wire [63:0] stat_packets_sent, stat_packets_resent, stat_packets_acked, stat_timeouts, stat_sequence_naks;
     wire [63:0] stat_rnr_naks, stat_rnr_messages, stat_fatal_naks, stat_acks_received, stat_stale_acks;
-    wire [63:0] stat_window_stalls;
+    wire [63:0] stat_window_stalls, stat_read_responses, stat_read_gaps;
     wire [63:0] tx_packets, tx_bytes, tx_dropped, rx_packets, rx_bytes, rx_bad_icrc, rx_malformed, rx_unknown_qp;
     wire [63:0] rx_bad_opcode, rx_wrong_address;
     wire [31:0] core_rdata, stream_rdata;
     wire        core_selected   = bus_address[15:10] == 6'd0;
     wire        stream_selected = bus_address[15:10] == STREAM_BASE[15:10];
 
-    wire [31:0] caps = (QUEUE_PAIRS << RL_CORE_CAPS_QUEUE_PAIRS_LSB) | (32'd5 << RL_CORE_CAPS_MAX_MTU_LSB);
+    wire [31:0] caps = (QUEUE_PAIRS << RL_CORE_CAPS_QUEUE_PAIRS_LSB) | (32'd5 << RL_CORE_CAPS_MAX_MTU_LSB) |
+                       (32'd1 << RL_CORE_CAPS_READ_LSB);
 
     rl_core_regs core_regs (
         .clk(clk), .rst(reset), .write(bus_write && core_selected), .address(bus_address[9:0]), .wdata(bus_wdata),
         .rdata(core_rdata),
         .next(STREAM_BASE), .build(BUILD), .caps(caps), .max_window(MAX_WINDOW), .scratch(scratch), .boot(boot),
-        .clock_khz(CLOCK_KHZ), .max_reads(32'd0), .control(control),
+        .clock_khz(CLOCK_KHZ), .max_reads(MAX_READS), .control(control),
         .local_mac_low(local_mac_low), .local_mac_high(local_mac_high),
         .local_ip0(local_ip0), .local_ip1(local_ip1), .local_ip2(local_ip2), .local_ip3(local_ip3),
         .command(core_command), .command_clear(core_clear), .command_status(core_status),
@@ -121,7 +123,7 @@ module rl_core #(
         .stat_sequence_naks(stat_sequence_naks), .stat_rnr_naks(stat_rnr_naks),
         .stat_rnr_messages(stat_rnr_messages), .stat_fatal_naks(stat_fatal_naks),
         .stat_acks_received(stat_acks_received), .stat_stale_acks(stat_stale_acks),
-        .stat_read_responses(64'd0), .stat_read_gaps(64'd0), .stat_window_stalls(stat_window_stalls),
+        .stat_read_responses(stat_read_responses), .stat_read_gaps(stat_read_gaps), .stat_window_stalls(stat_window_stalls),
         .tx_packets(tx_packets), .tx_bytes(tx_bytes), .tx_dropped(tx_dropped),
         .rx_packets(rx_packets), .rx_bytes(rx_bytes), .rx_bad_icrc(rx_bad_icrc), .rx_malformed(rx_malformed),
         .rx_unknown_qp(rx_unknown_qp), .rx_bad_opcode(rx_bad_opcode), .rx_wrong_address(rx_wrong_address)
@@ -131,6 +133,7 @@ module rl_core #(
     wire [31:0] stream_config, stream_frame_bytes, stream_slots, stream_stride, stream_rkey, stream_kbps, stream_burst;
     wire [63:0] stream_base, stream_credit, stream_frames;
     wire [63:0] stat_source_frames, stat_source_bytes, stat_frames_done, stat_bytes_done;
+    wire [63:0] stat_read_good, stat_read_bad, stat_credit_stalls, stat_credit_reads, stat_released;
     wire [3*QUEUE_PAIRS-1:0] states;
     wire [QUEUE_PAIRS-1:0]   ended;
     reg  [2:0]  stat_stream_state;
@@ -148,8 +151,9 @@ module rl_core #(
         .stat_state({23'd0, stat_ended, 5'd0, stat_stream_state}), .stat_index({28'd0, stat_index}),
         .stat_source_frames(stat_source_frames), .stat_source_bytes(stat_source_bytes),
         .stat_frames_posted(stat_source_frames), .stat_frames_done(stat_frames_done),
-        .stat_bytes_done(stat_bytes_done), .stat_source_dropped(64'd0), .stat_read_good(64'd0),
-        .stat_read_bad(64'd0), .stat_credit_stalls(64'd0), .stat_credit_reads(64'd0), .stat_released(64'd0)
+        .stat_bytes_done(stat_bytes_done), .stat_source_dropped(64'd0), .stat_read_good(stat_read_good),
+        .stat_read_bad(stat_read_bad), .stat_credit_stalls(stat_credit_stalls),
+        .stat_credit_reads(stat_credit_reads), .stat_released(stat_released)
     );
 
     reg        core_answers, stream_answers;
@@ -172,7 +176,7 @@ module rl_core #(
     end
 
     // Commands
-    wire         pause, transport_paused, ingest_paused, undelivered;
+    wire         pause, transport_paused, ingest_paused, reads_idle, undelivered;
     wire         qp_init, qp_drop, commit, start, stop, clear, clear_totals;
     wire [247:0] peer;
     wire [1:0]   epoch;
@@ -198,7 +202,7 @@ module rl_core #(
         .stream_detail(stream_detail), .stream_count(stream_count), .stream_config(stream_config),
         .stream_frame_bytes(stream_frame_bytes), .stream_slots(stream_slots), .stream_stride(stream_stride),
         .stream_base(stream_base), .stream_credit(stream_credit), .stream_burst(stream_burst),
-        .pause(pause), .paused(transport_paused && ingest_paused), .drained(drained), .undelivered(undelivered),
+        .pause(pause), .paused(transport_paused && ingest_paused && reads_idle), .drained(drained), .undelivered(undelivered),
         .ready(ready), .error(error), .states(states), .index(index),
         .qp_init(qp_init), .qp_drop(qp_drop), .peer(peer), .epoch(epoch), .commit(commit), .start(start), .stop(stop),
         .clear(clear), .cost(cost), .allow(allow), .snapshot(snapshot), .stat_qp_state(stat_qp_state),
@@ -207,7 +211,11 @@ module rl_core #(
 
     // Streams and the ring
     wire [3:0]   look_qp;
-    wire [23:0]  look_una;
+    wire [9:0]   look_una;
+    wire [1:0]   look_tag;
+    wire [63:0]  look_released;
+    wire         look_seen;
+    wire [43:0]  look_again;
     wire [12:0]  look_tail;
     wire         delivered;
     wire [3:0]   delivered_qp;
@@ -215,50 +223,52 @@ module rl_core #(
     wire [31:0]  delivered_bytes;
     wire         meta_write;
     wire [11:0]  meta_address;
-    wire [196:0] meta_in;
-    wire [108:0] done_in;
+    wire [220:0] meta_in;
+    wire [159:0] done_in;
     wire         fill_valid, fill_full, fill_first, fill_trailer, fill_prbs;
     wire [3:0]   fill_qp;
-    wire [23:0]  fill_psn;
+    wire [9:0]   fill_position;
     wire [11:0]  fill_start;
     wire [12:0]  fill_length;
     wire [18:0]  fill_offset;
     wire [63:0]  fill_sequence;
     wire [31:0]  fill_frame;
 
-    rl_ingest #(.QUEUE_PAIRS(QUEUE_PAIRS)) ingest (
-        .clk(clk), .rst(reset), .enable(enable), .pause(pause), .paused(ingest_paused), .index(index),
+    rl_ingest #(.QUEUE_PAIRS(QUEUE_PAIRS), .MAX_READS(MAX_READS)) ingest (
+        .clk(clk), .rst(reset), .enable(enable), .now(uptime[43:0]), .pause(pause), .paused(ingest_paused), .index(index),
         .qp_init(qp_init), .qp_drop(qp_drop), .init_psn(qp_start_psn[23:0]), .init_mtu(qp_config[2:0]),
         .init_window(qp_window[8:0]), .commit(commit), .start(start), .stop(stop), .clear(clear),
         .verb(stream_config[2:0]), .prbs(stream_config[RL_STREAM_CONFIG_PATTERN_LSB]),
         .solicited(stream_config[RL_STREAM_CONFIG_SOLICITED_LSB]), .frame_bytes(stream_frame_bytes[24:0]),
-        .slots(stream_slots), .stride(stream_stride), .base(stream_base), .rkey(stream_rkey), .count(stream_frames),
+        .slots(stream_slots), .stride(stream_stride), .base(stream_base), .rkey(stream_rkey), .credit(stream_credit), .count(stream_frames),
         .kbps(stream_kbps), .cost(cost), .allow(allow), .undelivered(undelivered), .states(states), .ended(ended),
-        .ready(ready), .look_qp(look_qp), .look_una(look_una), .look_tail(look_tail),
+        .ready(ready), .look_qp(look_qp), .look_una(look_una), .look_tag(look_tag), .look_tail(look_tail),
+        .look_released(look_released), .look_seen(look_seen), .look_again(look_again),
         .delivered(delivered), .delivered_qp(delivered_qp), .delivered_frames(delivered_frames),
         .delivered_bytes(delivered_bytes),
         .meta_write(meta_write), .meta_address(meta_address), .meta(meta_in), .done(done_in),
-        .fill_valid(fill_valid), .fill_full(fill_full), .fill_qp(fill_qp), .fill_psn(fill_psn),
+        .fill_valid(fill_valid), .fill_full(fill_full), .fill_qp(fill_qp), .fill_position(fill_position),
         .fill_start(fill_start), .fill_length(fill_length), .fill_first(fill_first), .fill_trailer(fill_trailer),
         .fill_prbs(fill_prbs), .fill_offset(fill_offset), .fill_sequence(fill_sequence), .fill_frame(fill_frame),
         .snapshot(snapshot), .stat_next_psn(stat_next_psn), .stat_messages_posted(stat_messages_posted),
         .stat_bytes_posted(stat_bytes_posted), .stat_window_stalls(stat_window_stalls),
         .stat_source_frames(stat_source_frames), .stat_source_bytes(stat_source_bytes),
-        .stat_frames_done(stat_frames_done), .stat_bytes_done(stat_bytes_done)
+        .stat_frames_done(stat_frames_done), .stat_bytes_done(stat_bytes_done),
+        .stat_credit_stalls(stat_credit_stalls), .stat_credit_reads(stat_credit_reads)
     );
 
     wire         ring_write, ring_read, filled;
     wire [15:0]  ring_waddress, ring_raddress;
     wire [511:0] ring_wdata, ring_rdata;
     wire [3:0]   filled_qp;
-    wire [23:0]  filled_psn;
+    wire [9:0]   filled_position;
 
     rl_fill fill (
-        .clk(clk), .rst(reset), .s_valid(fill_valid), .s_full(fill_full), .s_qp(fill_qp), .s_psn(fill_psn),
+        .clk(clk), .rst(reset), .s_valid(fill_valid), .s_full(fill_full), .s_qp(fill_qp), .s_position(fill_position),
         .s_start(fill_start), .s_length(fill_length), .s_first(fill_first), .s_trailer(fill_trailer),
         .s_prbs(fill_prbs), .s_offset(fill_offset), .s_sequence(fill_sequence), .s_frame(fill_frame), .idle(fill_idle),
         .ring_write(ring_write), .ring_address(ring_waddress), .ring_data(ring_wdata),
-        .filled(filled), .filled_qp(filled_qp), .filled_psn(filled_psn)
+        .filled(filled), .filled_qp(filled_qp), .filled_position(filled_position)
     );
 
     rl_ring #(.ADDRESS_BITS(RING_BITS)) ring (
@@ -267,14 +277,17 @@ module rl_core #(
     );
 
     // Metadata: one memory for headers, one for acknowledgements
-    reg  [196:0] metas [0:(1<<META_BITS)-1];
-    reg  [108:0] dones [0:(1<<META_BITS)-1];
-    reg  [196:0] meta;
-    reg  [108:0] done;
+    reg  [220:0] metas [0:(1<<META_BITS)-1];
+    reg  [159:0] dones [0:(1<<META_BITS)-1];
+    reg  [220:0] meta;
+    reg  [159:0] done;
     wire         send_valid;
     wire [3:0]   send_qp;
+    wire [7:0]   send_position;
+    wire         send_read;
     wire [23:0]  send_psn;
-    wire [11:0]  send_address = {send_qp, send_psn[7:0]};
+    wire [24:0]  send_offset, send_left;
+    wire [11:0]  send_address = {send_qp, send_position};
     wire [11:0]  done_address;
     always @(posedge clk) begin
         if (meta_write) begin
@@ -287,11 +300,14 @@ module rl_core #(
 
     // Transport
     wire         event_in, event_empty, event_pop;
-    wire [60:0]  event_in_data, event_data;
+    wire [170:0] event_in_data, event_data;
+    wire         read_taken, read_credit, read_starts, read_ends;
+    wire [3:0]   read_qp;
+    wire [21:0]  read_word;
     wire         sent_all = outstanding == 5'd0;
     wire         orphan;
 
-    rl_fifo #(.WIDTH(61), .DEPTH_BITS(6)) events (
+    rl_fifo #(.WIDTH(171), .DEPTH_BITS(6)) events (
         .clk(clk), .rst(reset), .push(event_in), .in(event_in_data), .full(),
         .pop(event_pop), .out(event_data), .empty(event_empty)
     );
@@ -301,21 +317,34 @@ module rl_core #(
         .init(qp_init), .drop(qp_drop), .index(index), .init_psn(qp_start_psn[23:0]), .init_epoch(epoch),
         .init_timeout(qp_config[RL_CORE_QP_CONFIG_TIMEOUT_LSB +: 5]),
         .init_retry(qp_config[RL_CORE_QP_CONFIG_RETRY_COUNT_LSB +: 3]),
-        .init_rnr_retry(qp_config[RL_CORE_QP_CONFIG_RNR_RETRY_LSB +: 3]),
-        .filled(filled), .filled_qp(filled_qp), .filled_psn(filled_psn),
+        .init_rnr_retry(qp_config[RL_CORE_QP_CONFIG_RNR_RETRY_LSB +: 3]), .init_mtu(qp_config[2:0]),
+        .filled(filled), .filled_qp(filled_qp), .filled_position(filled_position),
         .event_valid(!event_empty), .event_data(event_data), .event_pop(event_pop),
         .done_address(done_address), .done_data(done),
-        .can_send(!outstanding[3]), .send_valid(send_valid), .send_qp(send_qp), .send_psn(send_psn),
-        .look_qp(look_qp), .look_una(look_una), .look_tail(look_tail), .ready(ready), .error(error),
+        .can_send(!outstanding[3]), .send_valid(send_valid), .send_qp(send_qp), .send_position(send_position),
+        .send_read(send_read), .send_psn(send_psn), .send_offset(send_offset), .send_left(send_left),
+        .look_qp(look_qp), .look_una(look_una), .look_tag(look_tag), .look_tail(look_tail), .ready(ready), .error(error),
         .orphan(orphan), .delivered(delivered), .delivered_qp(delivered_qp), .delivered_frames(delivered_frames),
         .delivered_bytes(delivered_bytes),
+        .read_taken(read_taken), .read_qp(read_qp), .read_credit(read_credit), .read_starts(read_starts),
+        .read_ends(read_ends), .read_word(read_word),
         .snapshot(snapshot), .stat_cause(stat_cause), .stat_una(stat_una), .stat_msn(stat_msn),
         .stat_messages_acked(stat_messages_acked), .stat_bytes_acked(stat_bytes_acked),
         .stat_packets_sent(stat_packets_sent), .stat_packets_resent(stat_packets_resent),
         .stat_packets_acked(stat_packets_acked), .stat_timeouts(stat_timeouts),
         .stat_sequence_naks(stat_sequence_naks), .stat_rnr_naks(stat_rnr_naks),
         .stat_rnr_messages(stat_rnr_messages), .stat_fatal_naks(stat_fatal_naks),
-        .stat_acks_received(stat_acks_received), .stat_stale_acks(stat_stale_acks)
+        .stat_acks_received(stat_acks_received), .stat_stale_acks(stat_stale_acks),
+        .stat_read_responses(stat_read_responses), .stat_read_gaps(stat_read_gaps)
+    );
+
+    rl_reads #(.CLOCK_KHZ(CLOCK_KHZ)) reads (
+        .clk(clk), .rst(reset), .now(uptime[43:0]), .commit(commit), .clear(clear), .index(index),
+        .prbs(stream_config[RL_STREAM_CONFIG_PATTERN_LSB]), .slots(stream_slots),
+        .taken(read_taken), .qp(read_qp), .credit(read_credit), .starts(read_starts), .ends(read_ends),
+        .word(read_word), .event_data(event_data), .idle(reads_idle),
+        .look_qp(look_qp), .look_released(look_released), .look_seen(look_seen), .look_again(look_again),
+        .snapshot(snapshot), .stat_read_good(stat_read_good), .stat_read_bad(stat_read_bad), .stat_released(stat_released)
     );
 
     // Frames
@@ -340,7 +369,8 @@ module rl_core #(
 
     rl_tx_header headers (
         .clk(clk), .rst(reset), .peer_write(qp_init), .peer_index(index), .peer_data(peer),
-        .send_valid(send_valid), .send_qp(send_qp), .send_psn(send_psn), .meta(meta),
+        .send_valid(send_valid), .send_qp(send_qp), .send_read(send_read), .send_psn(send_psn),
+        .send_offset(send_offset), .send_left(send_left), .meta(meta),
         .m_valid(header_valid), .m_header(header), .m_qp(header_qp), .m_start(header_start),
         .m_payload_beats(header_payload_beats), .m_beats(header_beats), .m_tail(header_tail), .m_shape(header_shape)
     );

@@ -16,7 +16,7 @@ module rl_fill (
     input  wire         s_valid,
     output wire         s_full,
     input  wire [3:0]   s_qp,
-    input  wire [23:0]  s_psn,
+    input  wire [9:0]   s_position,
     input  wire [11:0]  s_start,   // first beat in the ring
     input  wire [12:0]  s_length,  // bytes
     input  wire         s_first,   // of its message
@@ -32,18 +32,18 @@ module rl_fill (
     output reg  [15:0]  ring_address,
     output reg  [511:0] ring_data,
 
-    // Packets written: psn is the one after
+    // Packets written: position is the one after
     output reg          filled,
     output reg  [3:0]   filled_qp,
-    output reg  [23:0]  filled_psn
+    output reg  [9:0]   filled_position
 );
 
-    localparam WIDTH = 4 + 24 + 12 + 13 + 3 + 19 + 64 + 32;
+    localparam WIDTH = 4 + 10 + 12 + 13 + 3 + 19 + 64 + 32;
 
     wire        empty;
     wire        take;
     wire [3:0]  qp;
-    wire [23:0] psn;
+    wire [9:0]  position;
     wire [11:0] start;
     wire [12:0] length;
     wire        first, trailer, prbs;
@@ -52,8 +52,8 @@ module rl_fill (
     wire [31:0] frame;
     rl_fifo #(.WIDTH(WIDTH), .DEPTH_BITS(2)) packets (
         .clk(clk), .rst(rst), .push(s_valid),
-        .in({s_qp, s_psn, s_start, s_length, s_first, s_trailer, s_prbs, s_offset, s_sequence, s_frame}), .full(s_full),
-        .pop(take), .out({qp, psn, start, length, first, trailer, prbs, offset, sequence_n, frame}), .empty(empty)
+        .in({s_qp, s_position, s_start, s_length, s_first, s_trailer, s_prbs, s_offset, s_sequence, s_frame}), .full(s_full),
+        .pop(take), .out({qp, position, start, length, first, trailer, prbs, offset, sequence_n, frame}), .empty(empty)
     );
 
     // Stage 0: which beat. A packet without payload writes none, but passes.
@@ -63,9 +63,12 @@ module rl_fill (
     assign take = !empty && ends;
 
     // Stages 1 to 4: the first beat of a PRBS frame, from its seed.
-    localparam BESIDE = 4 + 24 + 12 + 7 + 1 + 1 + 1 + 1 + 1 + 19 + 64 + 32 + 1;
+    localparam WHERE  = 4 + 10 + 12;
+    localparam BESIDE = 7 + 1 + 1 + 1 + 1 + 1 + 19 + 64 + 32 + 1;
     reg  [3:0]          busy;
+    reg  [4*WHERE-1:0]  place;
     reg  [4*BESIDE-1:0] beside;
+    wire [11:0]         at0   = start + {5'd0, beat};
     wire [12:0]         rest0 = length - {beat, 6'd0};
     always @(posedge clk) begin
         if (rst || empty)
@@ -73,8 +76,9 @@ module rl_fill (
         else
             beat <= ends ? 7'd0 : beat + 7'd1;
         busy   <= rst ? 4'd0 : {busy[2:0], !empty};
+        place  <= {place[3*WHERE-1:0], qp, position, at0};
         beside <= {beside[3*BESIDE-1:0],
-                   qp, psn, start + {5'd0, beat}, ends ? rest0[6:0] : 7'd64, beat == 7'd0, first && beat == 7'd0, ends,
+                   ends ? rest0[6:0] : 7'd64, beat == 7'd0, first && beat == 7'd0, ends,
                    trailer, prbs, offset + {12'd0, beat}, sequence_n, frame, length != 13'd0};
     end
 
@@ -113,14 +117,15 @@ module rl_fill (
     // Stage 5: the beat.
     wire        valid4 = busy[3];
     wire [3:0]  qp4;
-    wire [23:0] psn4;
+    wire [9:0]  position4;
     wire [11:0] at4;
     wire [6:0]  rest4;
     wire        opens4, first4, ends4, trailer4, prbs4, some4;
     wire [18:0] offset4;
     wire [63:0] sequence4;
     wire [31:0] frame4;
-    assign {qp4, psn4, at4, rest4, opens4, first4, ends4, trailer4, prbs4, offset4, sequence4, frame4, some4} =
+    assign {qp4, position4, at4} = place[3*WHERE +: WHERE];
+    assign {rest4, opens4, first4, ends4, trailer4, prbs4, offset4, sequence4, frame4, some4} =
            beside[3*BESIDE +: BESIDE];
 
     reg          valid5, ends5, prbs5, some5;
@@ -148,7 +153,7 @@ module rl_fill (
         end
     endgenerate
 
-    reg [23:0]  psn5;
+    reg [9:0]   position5;
     reg [11:0]  at5;
     reg [63:0]  mask5;
     reg [511:0] other5; // what is no PRBS
@@ -158,7 +163,7 @@ module rl_fill (
         prbs5    <= prbs4 && !trailer4;
         some5    <= some4;
         qp5      <= qp4;
-        psn5     <= psn4;
+        position5 <= position4;
         at5      <= at4;
         if (valid4)
             beat5 <= first4 ? e4 : follows;
@@ -179,7 +184,7 @@ module rl_fill (
     // Stage 6: into the ring. The packet may be sent two cycles later.
     reg         ends6;
     reg  [3:0]  qp6;
-    reg  [23:0] psn6;
+    reg  [9:0]  position6;
     generate
         for (j = 0; j < 64; j = j + 1) begin : masks
             always @(posedge clk)
@@ -191,10 +196,10 @@ module rl_fill (
         ring_address <= {qp5, at5};
         ends6        <= valid5 && ends5 && !rst;
         qp6          <= qp5;
-        psn6         <= psn5;
+        position6    <= position5;
         filled       <= ends6 && !rst;
         filled_qp    <= qp6;
-        filled_psn   <= psn6 + 24'd1;
+        filled_position <= position6 + 10'd1;
     end
 
     assign idle = empty && busy == 4'd0 && !valid5 && !ends6 && !filled;

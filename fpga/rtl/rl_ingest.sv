@@ -2,16 +2,18 @@
 // each packet one entry of metadata and an order to fill the ring.
 //
 // Streams that may have work are served in turn, one packet at a time, five
-// cycles each. A packet is made when the window and the ring have room for it;
+// cycles each, seven where the host's credit is looked at. A packet is made when the window and the ring have room for it;
 // this is the only writer of the newest PSN and of the streams' states.
 `default_nettype none
 
 module rl_ingest #(
-    parameter QUEUE_PAIRS = 8
+    parameter QUEUE_PAIRS = 8,
+    parameter MAX_READS   = 4  // outstanding on a queue pair
 ) (
     input  wire         clk,
     input  wire         rst,
     input  wire         enable,
+    input  wire [43:0]  now,
 
     // Commands; the machine stands still while paused
     input  wire         pause,
@@ -34,6 +36,7 @@ module rl_ingest #(
     input  wire [31:0]  stride,
     input  wire [63:0]  base,
     input  wire [31:0]  rkey,
+    input  wire [63:0]  credit,
     input  wire [63:0]  count,
     input  wire [31:0]  kbps,
     input  wire [49:0]  cost,
@@ -45,24 +48,28 @@ module rl_ingest #(
     // Queue pairs
     input  wire [QUEUE_PAIRS-1:0] ready,
     output wire [3:0]   look_qp,
-    input  wire [23:0]  look_una,
+    input  wire [9:0]   look_una,
+    input  wire [1:0]   look_tag,
     input  wire [12:0]  look_tail,
+    input  wire [63:0]  look_released,
+    input  wire         look_seen,
+    input  wire [43:0]  look_again,
     input  wire         delivered,
     input  wire [3:0]   delivered_qp,
     input  wire [15:0]  delivered_frames,
     input  wire [31:0]  delivered_bytes,
 
-    // Metadata, one entry a PSN
+    // Metadata, one entry a position
     output reg          meta_write,
     output reg  [11:0]  meta_address,
-    output reg  [196:0] meta,
-    output reg  [108:0] done,
+    output reg  [220:0] meta,
+    output reg  [159:0] done,
 
     // Payload
     output reg          fill_valid,
     input  wire         fill_full,
     output reg  [3:0]   fill_qp,
-    output reg  [23:0]  fill_psn,
+    output reg  [9:0]   fill_position,
     output reg  [11:0]  fill_start,
     output reg  [12:0]  fill_length,
     output reg          fill_first,
@@ -81,7 +88,9 @@ module rl_ingest #(
     output wire [63:0]  stat_source_frames,
     output wire [63:0]  stat_source_bytes,
     output wire [63:0]  stat_frames_done,
-    output wire [63:0]  stat_bytes_done
+    output wire [63:0]  stat_bytes_done,
+    output wire [63:0]  stat_credit_stalls,
+    output wire [63:0]  stat_credit_reads
 );
 
 `include "rl_wire.vh"
@@ -89,9 +98,11 @@ module rl_ingest #(
 
     localparam [12:0] RING_BEATS = 13'd4096; // of one queue pair
     localparam [4:0]  ACK_EVERY  = 5'd16;    // packets without one inside a message
-    localparam [31:0] TRAILER    = 32'd16;
+    localparam [24:0] TRAILER    = 25'd16;
+    localparam [24:0] CREDIT     = 25'd8;
 
-    localparam [2:0] AT_PICK = 3'd0, AT_READ = 3'd1, AT_TAKE = 3'd2, AT_CHECK = 3'd3, AT_PUT = 3'd4;
+    localparam [2:0] AT_PICK = 3'd0, AT_READ = 3'd1, AT_TAKE = 3'd2, AT_HELD = 3'd3, AT_ASK = 3'd4, AT_CHECK = 3'd5,
+                     AT_PUT = 3'd6;
 
     reg  [2:0] at;
     reg  [3:0] qp;
@@ -127,16 +138,16 @@ module rl_ingest #(
     end
 
     // What Commit gave, of the stream and of the queue pair.
-    localparam STREAM = 1 + 1 + 3 + 25 + 32 + 32 + 64 + 32 + 1 + 64;
+    localparam STREAM = 1 + 1 + 3 + 25 + 32 + 32 + 64 + 32 + 1 + 64 + 64;
     wire [STREAM-1:0] stream_now;
     reg  [2:0]  s_verb;
     reg         s_prbs, s_solicited, s_counts;
     reg  [24:0] s_frame_bytes;
     reg  [31:0] s_last_slot, s_stride, s_rkey;
-    reg  [63:0] s_base, s_last;
+    reg  [63:0] s_base, s_last, s_credit;
     rl_table #(.WIDTH(STREAM)) streams (
         .clk(clk), .write(commit), .waddress(index),
-        .wdata({prbs, solicited, verb, frame_bytes, slots - 32'd1, stride, base, rkey, count != 64'd0, count - 64'd1}),
+        .wdata({prbs, solicited, verb, frame_bytes, slots - 32'd1, stride, base, rkey, count != 64'd0, count - 64'd1, credit}),
         .raddress(qp), .rdata(stream_now)
     );
     wire [11:0] shape_now;
@@ -155,24 +166,31 @@ module rl_ingest #(
     );
 
     // Where a stream is.
-    localparam PLACE = 64 + 32 + 64 + 25 + 3;
+    localparam PLACE = 64 + 3 + 64 + 32 + 64 + 25 + 3;
     reg              write_back;
     wire [PLACE-1:0] place_now;
     reg  [63:0] sequence_n, slot_address;
     reg  [31:0] slot;
     reg  [24:0] offset;
     reg         active, trailer, owed;
+    reg  [63:0] asked_at; // sequence when the Credit word was last asked for
+    reg         asked;    // changes each time; where it is seen nothing is on its way
+    reg         blocked;  // waits for the host to release a slot
+    reg         crediting; // the message asks for the Credit word
     rl_table #(.WIDTH(PLACE)) places (
         .clk(clk), .write(write_back || commit || qp_drop), .waddress(commit || qp_drop ? index : qp),
-        .wdata(commit ? {64'd0, 32'd0, base, 25'd0, 3'd0} :
-               qp_drop ? {place_now[PLACE-1:28], 28'd0} : {sequence_n, slot, slot_address, offset, active, trailer, owed}),
+        .wdata(commit ? {64'd0, 3'd0, 64'd0, 32'd0, base, 25'd0, 3'd0} :
+               qp_drop ? {place_now[PLACE-1:28], 28'd0} :
+               {asked_at, asked, blocked, crediting, sequence_n, slot, slot_address, offset, active, trailer, owed}),
         .raddress(qp), .rdata(place_now)
     );
 
     // Where a queue pair is.
-    localparam NEWEST = 24 + 13 + 5 + 1 + 24 + 96;
+    localparam NEWEST = 24 + 10 + 13 + 5 + 1 + 12 + 96;
     wire [NEWEST-1:0] newest_now;
-    reg  [23:0] psn, stalled_at;
+    reg  [23:0] psn;
+    reg  [9:0]  position;
+    reg  [11:0] stalled_at;
     reg  [12:0] head;
     reg  [4:0]  since_ack;
     reg         stalled;
@@ -180,13 +198,21 @@ module rl_ingest #(
     reg  [31:0] bytes, frames_bytes;
     rl_table #(.WIDTH(NEWEST)) newest (
         .clk(clk), .write(write_back || qp_init || qp_drop), .waddress(qp_init || qp_drop ? index : qp),
-        .wdata(qp_init ? {init_psn, 139'd0} : qp_drop ? 163'd0 :
-               {psn, head, since_ack, stalled, stalled_at, frames_bytes, frames, bytes, messages}),
+        .wdata(qp_init ? {init_psn, 137'd0} : qp_drop ? 161'd0 :
+               {psn, position, head, since_ack, stalled, stalled_at, frames_bytes, frames, bytes, messages}),
         .raddress(qp), .rdata(newest_now)
     );
 
-    reg  [23:0] una;
+    wire [9:0]  position_now = newest_now[NEWEST-25 -: 10];
+    reg  [11:0] una;          // and its tag
     reg  [12:0] tail;
+    reg  [63:0] released, held, since_asked;
+    reg         none_held, busy, again, half, taken_up, due;
+    reg  [43:0] again_at;
+    reg         asks;         // the Credit word is asked for in this turn
+    reg         blocks;       // the stream begins to wait for a slot
+    wire [32:0] slots_now = {1'b0, s_last_slot} + 33'd1;
+    wire [29:0] eighth    = (slots_now[32:3] == 30'd0) ? 30'd1 : slots_now[32:3];
     reg         up, on, stopping;
     reg         posts;     // a message began in this turn
     reg         takes;     // a frame was taken in this turn
@@ -196,19 +222,37 @@ module rl_ingest #(
     // Of the next packet.
     reg  [24:0] rest, message_bytes;
     reg  [12:0] mtu;
-    reg  [23:0] inflight;
+    reg  [9:0]  inflight;
+    reg  [25:0] rounded;
+    reg         reads;    // the message is a READ
     reg  [12:0] used;
     reg  [12:0] length;
     reg         last;
     wire [24:0] rest_now = message_bytes - offset;
     wire [6:0]  beats    = length[12:6] + {6'd0, |length[5:0]};
-    wire        full     = inflight >= {15'd0, window} || RING_BEATS - used < {6'd0, beats};
+    wire        full     = inflight >= {1'b0, window} || RING_BEATS - used < {6'd0, beats};
+    wire        s_reads  = s_verb == RL_STREAM_CONFIG_VERB_READ[2:0];
+    wire        s_writes = s_verb == RL_STREAM_CONFIG_VERB_WRITE[2:0];
+    // PSNs that the packet takes: a READ has one for each response.
+    reg  [18:0] responses;
+    always @* begin
+        case (mtu_code)
+            3'd1:    responses = {1'b0, rounded[25:8]};
+            3'd2:    responses = {2'b0, rounded[25:9]};
+            3'd3:    responses = {3'b0, rounded[25:10]};
+            3'd4:    responses = {4'b0, rounded[25:11]};
+            default: responses = {5'b0, rounded[25:12]};
+        endcase
+        if (!reads || message_bytes == 25'd0)
+            responses = 19'd1;
+    end
+    wire [23:0] psn_next = psn + {5'd0, responses};
     wire        first    = offset == 25'd0;
     wire        write_op = is_write;
     wire        imm      = last && has_imm;
     wire        put      = at == AT_PUT && !full && !fill_full;
-    wire        asks_ack = last || since_ack == ACK_EVERY - 5'd1 || inflight + 24'd1 >= {15'd0, window};
-    wire        frame_ends = last && (trailer || s_verb != RL_STREAM_CONFIG_VERB_WRITE[2:0]);
+    wire        asks_ack = last || since_ack == ACK_EVERY - 5'd1 || inflight + 10'd1 >= {1'b0, window};
+    wire        frame_ends = last && (trailer || !s_writes);
 
     wire [15:0] messages_next     = messages + 16'd1;
     wire [31:0] bytes_next        = bytes + {7'd0, message_bytes};
@@ -226,12 +270,14 @@ module rl_ingest #(
         take           <= 1'b0;
         next_state_set <= 1'b0;
         stalls         <= 1'b0;
+        blocks         <= 1'b0;
         paused         <= pause && at == AT_PICK && !write_back && !next_state_set && !meta_write && !fill_valid;
 
         case (at)
             AT_PICK: begin
                 posts <= 1'b0;
                 takes <= 1'b0;
+                asks  <= 1'b0;
                 if (!pause && enable && picked && !next_state_set) begin
                     at   <= AT_READ;
                     qp   <= pick;
@@ -240,12 +286,16 @@ module rl_ingest #(
             end
             AT_READ: begin
                 at <= AT_TAKE;
-                {s_prbs, s_solicited, s_verb, s_frame_bytes, s_last_slot, s_stride, s_base, s_rkey, s_counts, s_last} <= stream_now;
+                {s_prbs, s_solicited, s_verb, s_frame_bytes, s_last_slot, s_stride, s_base, s_rkey, s_counts, s_last, s_credit} <= stream_now;
                 {mtu_code, window} <= shape_now;
-                {sequence_n, slot, slot_address, offset, active, trailer, owed} <= place_now;
-                {psn, head, since_ack, stalled, stalled_at, frames_bytes, frames, bytes, messages} <= newest_now;
-                una      <= look_una;
+                {asked_at, asked, blocked, crediting, sequence_n, slot, slot_address, offset, active, trailer, owed} <= place_now;
+                {psn, position, head, since_ack, stalled, stalled_at, frames_bytes, frames, bytes, messages} <= newest_now;
+                una      <= {look_tag, look_una};
                 tail     <= look_tail;
+                inflight <= position_now - look_una;
+                released <= look_released;
+                busy     <= look_seen != place_now[PLACE-65];
+                again_at <= look_again;
                 up       <= 1'b0;
                 on       <= 1'b0;
                 stopping <= 1'b0;
@@ -258,32 +308,37 @@ module rl_ingest #(
             end
             AT_TAKE: begin
                 at            <= AT_CHECK;
-                message_bytes <= trailer ? TRAILER[24:0] : s_frame_bytes;
+                message_bytes <= trailer ? TRAILER : crediting ? CREDIT : s_frame_bytes;
                 mtu           <= 13'd128 << mtu_code;
-                inflight      <= psn - una;
                 used          <= head - tail;
+                held          <= sequence_n - released;
+                none_held     <= released >= sequence_n;
+                since_asked   <= sequence_n - asked_at;
+                again         <= now - again_at < 44'h80000000000;
                 if (!up || !on && !stopping) begin
                     at             <= AT_PICK;
                     next_state_set <= on || stopping;
                     next_state     <= RL_STREAM_STAT_STATE_STATE_ERROR[2:0];
                 end else if (!active) begin
-                    offset <= 25'd0;
+                    offset    <= 25'd0;
+                    trailer   <= owed;
+                    crediting <= 1'b0;
                     if (owed) begin
                         owed          <= 1'b0;
                         active        <= 1'b1;
-                        trailer       <= 1'b1;
-                        message_bytes <= TRAILER[24:0];
+                        message_bytes <= TRAILER;
                         posts         <= 1'b1;
                     end else if (stopping) begin
                         at             <= AT_PICK;
-                        next_state_set <= psn == una;
+                        next_state_set <= inflight == 10'd0;
                         next_state     <= RL_STREAM_STAT_STATE_STATE_STOPPED[2:0];
-                    end else if (!may[qp])
+                    end else if (s_writes && s_credit != 64'd0)
+                        at <= AT_HELD;
+                    else if (!may[qp] || s_reads && inflight >= MAX_READS[9:0])
                         at <= AT_PICK;
                     else begin
                         active         <= 1'b1;
-                        trailer        <= 1'b0;
-                        owed           <= s_verb == RL_STREAM_CONFIG_VERB_WRITE[2:0];
+                        owed           <= s_writes;
                         message_bytes  <= s_frame_bytes;
                         take           <= 1'b1;
                         posts          <= 1'b1;
@@ -293,11 +348,51 @@ module rl_ingest #(
                     end
                 end
             end
+            AT_HELD: begin // slots that the host has not released
+                at       <= AT_ASK;
+                taken_up <= !none_held && held > {32'd0, s_last_slot};
+                half     <= !none_held && {held, 1'b0} > {33'd0, s_last_slot};
+                due      <= since_asked >= {34'd0, eighth};
+            end
+            AT_ASK:
+                if (!busy && half && (due || taken_up && again)) begin
+                    at            <= AT_CHECK;
+                    active        <= 1'b1;
+                    crediting     <= 1'b1;
+                    message_bytes <= CREDIT;
+                    asked         <= !asked;
+                    asked_at      <= sequence_n;
+                    posts         <= 1'b1;
+                    asks          <= 1'b1;
+                end else if (taken_up) begin
+                    at         <= AT_PICK;
+                    write_back <= 1'b1;
+                    blocked    <= 1'b1;
+                    blocks     <= !blocked;
+                end else begin
+                    blocked <= 1'b0;
+                    if (!may[qp]) begin
+                        at         <= AT_PICK;
+                        write_back <= 1'b1;
+                    end else begin
+                        at             <= AT_CHECK;
+                        active         <= 1'b1;
+                        owed           <= 1'b1;
+                        message_bytes  <= s_frame_bytes;
+                        take           <= 1'b1;
+                        posts          <= 1'b1;
+                        takes          <= 1'b1;
+                        next_state_set <= s_counts && sequence_n == s_last;
+                        next_state     <= RL_STREAM_STAT_STATE_STATE_STOPPING[2:0];
+                    end
+                end
             AT_CHECK: begin
-                at     <= AT_PUT;
-                rest   <= rest_now;
-                last   <= rest_now <= {12'd0, mtu};
-                length <= (rest_now <= {12'd0, mtu}) ? rest_now[12:0] : mtu;
+                at      <= AT_PUT;
+                rest    <= rest_now;
+                reads   <= s_reads || crediting;
+                rounded <= {1'b0, message_bytes} + {13'd0, mtu} - 26'd1;
+                last    <= s_reads || rest_now <= {12'd0, mtu};
+                length  <= (s_reads || crediting) ? 13'd0 : (rest_now <= {12'd0, mtu}) ? rest_now[12:0] : mtu;
             end
             default:
                 if (full) begin
@@ -309,7 +404,8 @@ module rl_ingest #(
                 end else if (!fill_full) begin
                     at         <= AT_PICK;
                     write_back <= 1'b1;
-                    psn        <= psn + 24'd1;
+                    psn        <= psn_next;
+                    position   <= position + 10'd1;
                     head       <= head + {6'd0, beats};
                     since_ack  <= asks_ack ? 5'd0 : since_ack + 5'd1;
                     offset     <= offset + {12'd0, length};
@@ -331,27 +427,32 @@ module rl_ingest #(
                 end
         endcase
 
-        meta_address <= {qp, psn[7:0]};
-        meta[RL_META_OPCODE    +: 8]  <= (write_op ? 8'h06 : 8'h00) + ((first && last) ? 8'h04 : last ? 8'h02 : first ? 8'h00 : 8'h01) +
+        meta_address <= {qp, position[7:0]};
+        meta[RL_META_OPCODE    +: 8]  <= reads ? 8'h0c : (write_op ? 8'h06 : 8'h00) + ((first && last) ? 8'h04 : last ? 8'h02 : first ? 8'h00 : 8'h01) +
                                          {7'd0, imm};
-        meta[RL_META_SOLICITED]       <= last && s_solicited && !trailer;
+        meta[RL_META_SOLICITED]       <= last && s_solicited && !trailer && !reads;
         meta[RL_META_ACK]             <= asks_ack;
-        meta[RL_META_RETH]            <= write_op && first;
+        meta[RL_META_RETH]            <= (write_op || reads) && first;
         meta[RL_META_IMM]             <= imm;
         meta[RL_META_LENGTH    +: 13] <= length;
         meta[RL_META_START     +: 12] <= head[11:0];
-        meta[RL_META_ADDRESS   +: 64] <= trailer ? slot_address + {32'd0, s_stride} - 64'd16 : slot_address;
+        meta[RL_META_ADDRESS   +: 64] <= crediting ? s_credit : trailer ? slot_address + {32'd0, s_stride} - 64'd16 : slot_address;
         meta[RL_META_RKEY      +: 32] <= s_rkey;
         meta[RL_META_DMA       +: 32] <= {7'd0, message_bytes};
         meta[RL_META_IMMDT     +: 32] <= sequence_n[31:0];
+        meta[RL_META_PSN       +: 24] <= psn;
         done[RL_DONE_TAIL      +: 13] <= head + {6'd0, beats};
         done[RL_DONE_MESSAGES  +: 16] <= last ? messages_next : messages;
         done[RL_DONE_BYTES     +: 32] <= last ? bytes_next : bytes;
         done[RL_DONE_FRAMES    +: 16] <= frames_next;
         done[RL_DONE_FRAMEBYTES +: 32] <= frames_bytes_next;
+        done[RL_DONE_PSN       +: 24] <= psn_next;
+        done[RL_DONE_LENGTH    +: 25] <= message_bytes;
+        done[RL_DONE_READ]            <= reads;
+        done[RL_DONE_CREDIT]          <= crediting;
 
         fill_qp       <= qp;
-        fill_psn      <= psn;
+        fill_position <= position;
         fill_start    <= head[11:0];
         fill_length   <= length;
         fill_first    <= first;
@@ -400,12 +501,13 @@ module rl_ingest #(
             take           <= 1'b0;
             next_state_set <= 1'b0;
             stalls         <= 1'b0;
+            blocks         <= 1'b0;
             states         <= 0;
             ended          <= 0;
         end
     end
 
-    assign undelivered = place_now[2] || place_now[0] || newest_now[NEWEST-1 -: 24] != look_una;
+    assign undelivered = place_now[2] || place_now[0] || position_now != look_una;
 
     // Counters. A message is counted when it begins, which is known in AT_CHECK.
     wire        count_now = at == AT_CHECK;
@@ -422,6 +524,8 @@ module rl_ingest #(
     wire [3:0]  delivered_at = clear ? index : delivered_qp;
     rl_counter #(.WIDTH(16)) frames_done (.clk(clk), .enable(delivered), .clear(clear), .index(delivered_at), .add(delivered_frames), .snapshot(snapshot), .snapshot_index(index), .value(stat_frames_done));
     rl_counter #(.WIDTH(32)) bytes_done (.clk(clk), .enable(delivered), .clear(clear), .index(delivered_at), .add(delivered_bytes), .snapshot(snapshot), .snapshot_index(index), .value(stat_bytes_done));
+    rl_counter credit_stalls (.clk(clk), .enable(blocks), .clear(clear), .index(count_at), .add(1'b1), .snapshot(snapshot), .snapshot_index(index), .value(stat_credit_stalls));
+    rl_counter credit_reads (.clk(clk), .enable(count_now), .clear(clear), .index(count_at), .add(asks), .snapshot(snapshot), .snapshot_index(index), .value(stat_credit_reads));
 
 endmodule
 

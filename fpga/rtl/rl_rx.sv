@@ -32,7 +32,7 @@ module rl_rx #(
 
     // Responses
     output reg          event_valid,
-    output reg  [60:0]  event_data,
+    output reg  [170:0] event_data,
 
     // Counters
     output reg          got,          // a frame for UDP port 4791
@@ -105,11 +105,14 @@ module rl_rx #(
         end
     end
 
+    reg  [7:0]  opcode2, flags2; // see below
+
     // Stage 2: which bytes the ICRC covers.
     reg         valid2, first2, end2;
     reg [511:0] data2;
     reg [63:0]  mask2;
     reg [5:0]   rest2;
+    reg [16:0]  reach2;
     generate
         for (b = 0; b < 64; b = b + 1) begin : reach
             always @(posedge clk)
@@ -121,12 +124,14 @@ module rl_rx #(
         first2 <= first1;
         end2   <= reach1 <= 17'd64;
         rest2  <= reach1[5:0];
+        reach2 <= reach1;
         data2  <= data1;
     end
 
     // Stage 3: the others are zeros, those that change in flight are ones.
-    reg         valid3, first3, end3;
+    reg         valid3, first3, end3, aeth3;
     reg [511:0] data3;
+    reg [16:0]  ends3;    // how far the payload reaches
     reg [5:0]   rest3, rest4, rest5, rest6;
     generate
         for (b = 0; b < 64; b = b + 1) begin : mask
@@ -143,6 +148,8 @@ module rl_rx #(
         valid3 <= valid2 && !rst;
         first3 <= first2;
         end3   <= end2;
+        aeth3  <= opcode2 != 8'h0e;
+        ends3  <= (reach2 > {15'd1, flags2[5:4]}) ? reach2 - {15'd1, flags2[5:4]} : 17'd0;
         rest3  <= rest2;
         rest4  <= rest3;
         rest5  <= rest4;
@@ -162,6 +169,15 @@ module rl_rx #(
     always @(posedge clk)
         if (crc_valid)
             right7 <= crc == RL_ICRC_RIGHT[32*rest6 +: 32];
+
+    // What a READ response's payload looks like, in time for stage 7.
+    wire [63:0] head7;
+    wire [30:0] tail7;
+    wire        counter7, prbs7;
+    rl_check check (
+        .clk(clk), .valid(valid3), .first(first3), .aeth(aeth3), .ends(ends3), .data(data3),
+        .head(head7), .tail(tail7), .counter(counter7), .prbs(prbs7)
+    );
 
     // The headers, from the first beat; they stand until the next frame's.
     reg [47:0] dst_mac;
@@ -213,7 +229,7 @@ module rl_rx #(
     reg [15:0] length2, total2, udp2;
     reg        ours2, early2, short2, version2, options2, total_low2, not_udp2, fragment2, udp_low2, port2, udp_bad2;
     reg [15:0] s2a, s2b, s2c, s2d, s2e;
-    reg [7:0]  opcode2, flags2, syndrome2;
+    reg [7:0]  syndrome2;
     reg [23:0] qpn2, psn2, message2;
     reg [31:0] src2, dst2;
     reg [47:0] mac2;
@@ -255,7 +271,7 @@ module rl_rx #(
     reg        early3, sum_matters3;
     reg        known3, response3, no_payload3, first_or_middle3, some3;
     reg [4:0]  header3;
-    reg        version3, reads3, tired3;
+    reg        version3, reads3, tired3, starts3, closes3, refused3;
     reg [1:0]  pad3;
     reg [7:0]  syndrome3;
     reg [23:0] psn3, message3;
@@ -303,6 +319,9 @@ module rl_rx #(
         some3       <= opcode2 == 8'h00 || opcode2 == 8'h01 || opcode2 == 8'h02 || opcode2 == 8'h03 ||
                        opcode2 == 8'h06 || opcode2 == 8'h07 || opcode2 == 8'h08 || opcode2 == 8'h09 ||
                        opcode2 == 8'h0d || opcode2 == 8'h0e || opcode2 == 8'h0f;
+        starts3     <= opcode2 == 8'h0d || opcode2 == 8'h10;
+        closes3     <= opcode2 == 8'h0f || opcode2 == 8'h10;
+        refused3    <= opcode2 != 8'h0e && syndrome2[7:5] != 3'd0;
         // READ responses MIDDLE have no AETH.
         tired3      <= opcode2 != 8'h0e && !(syndrome2[7:5] == 3'd0 || syndrome2[7:5] == 3'd1 ||
                                              syndrome2[7:5] == 3'd3 && syndrome2[4:0] <= 5'd3);
@@ -317,7 +336,7 @@ module rl_rx #(
 
     // Stage 4: checksum, payload.
     reg        ended4, bad4, drop4, icrc_short4, version4, known4, response4, short4;
-    reg        tired4, reads4, no_payload4, fm4, some4;
+    reg        tired4, reads4, starts4, closes4, refused4, no_payload4, fm4, some4;
     reg [15:0] bytes4, padded4;
     reg [1:0]  pad4;
     reg        found4;
@@ -338,6 +357,9 @@ module rl_rx #(
         known4      <= known3;
         response4   <= response3;
         reads4      <= reads3;
+        starts4     <= starts3;
+        closes4     <= closes3;
+        refused4    <= refused3;
         no_payload4 <= no_payload3;
         fm4         <= first_or_middle3;
         some4       <= some3;
@@ -368,10 +390,12 @@ module rl_rx #(
     );
     wire [15:0] body4 = padded4 - {14'd0, pad4};
     reg         ended5, bad5, icrc_short5, contradicts5, opcode5, found5, tired5, reads5;
+    reg [4:0]   code5;
+    reg [12:0]  body5;
     reg [15:0]  bytes5;
     reg [3:0]   qp5;
     reg [1:0]   epoch5;
-    reg [7:0]   syndrome5;
+    reg [1:0]   answer5;
     reg [23:0]  psn5, message5;
     reg         mac5, src5, dst5;
     always @(posedge clk) begin
@@ -385,10 +409,12 @@ module rl_rx #(
         opcode5      <= !response4;
         tired5       <= tired4;
         reads5       <= reads4;
+        code5        <= reads4 ? {2'd0, closes4, starts4, refused4} : syndrome4[4:0];
+        body5        <= body4[12:0];
         found5       <= found4;
         qp5          <= qp4;
         epoch5       <= epoch4;
-        syndrome5    <= syndrome4;
+        answer5      <= syndrome4[6:5];
         psn5         <= psn4;
         message5     <= message4;
         src5         <= src4 == peer[RL_PEER_DST_IP +: 32];
@@ -397,9 +423,9 @@ module rl_rx #(
     end
 
     // Stages 6 and 7 wait for the ICRC.
-    localparam LATE = 86;
+    localparam LATE = 98;
     wire [LATE-1:0] late5 = {bad5, bytes5, icrc_short5, contradicts5, opcode5, tired5, reads5, found5,
-                             mac5 && src5 && dst5, epoch5, qp5, syndrome5, psn5, message5};
+                             mac5 && src5 && dst5, epoch5, qp5, body5, answer5, code5, psn5, message5};
     reg  [LATE-1:0] late6, late7;
     reg         ended6, ended7;
     always @(posedge clk) begin
@@ -412,10 +438,12 @@ module rl_rx #(
     wire [15:0] bytes7;
     wire [3:0]  qp7;
     wire [1:0]  epoch7;
-    wire [7:0]  syndrome7;
+    wire [12:0] body7;
+    wire [1:0]  answer7;
+    wire [4:0]  code7;
     wire [23:0] psn7, message7;
     assign {bad7, bytes7, icrc_short7, contradicts7, opcode7, tired7, reads7, found7, address7,
-            epoch7, qp7, syndrome7, psn7, message7} = late7;
+            epoch7, qp7, body7, answer7, code7, psn7, message7} = late7;
 
     // Stage 8: one verdict.
     wire icrc_bad7 = icrc_short7 || !right7;
@@ -429,8 +457,8 @@ module rl_rx #(
         unknown_qp    <= ended7 && !bad7 && !icrc_bad7 && !fault7 && !opcode7 && !found7;
         wrong_address <= ended7 && !bad7 && !icrc_bad7 && !fault7 && !opcode7 && found7 && !address7;
         event_valid   <= ended7 && !bad7 && !icrc_bad7 && !fault7 && !opcode7 && found7 && address7 && !rst;
-        event_data    <= {epoch7, message7, psn7, syndrome7[4:0],
-                          reads7 ? RL_KIND_READ : syndrome7[6] ? RL_KIND_NAK : syndrome7[5] ? RL_KIND_RNR : RL_KIND_ACK,
+        event_data    <= {prbs7, counter7, tail7, head7, body7, epoch7, message7, psn7, code7,
+                          reads7 ? RL_KIND_READ : answer7[1] ? RL_KIND_NAK : answer7[0] ? RL_KIND_RNR : RL_KIND_ACK,
                           qp7};
         if (rst) begin
             malformed     <= 1'b0;

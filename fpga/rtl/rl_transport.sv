@@ -1,13 +1,16 @@
 // The requester's state: what is sent next, what is acknowledged, timers.
 //
-// One event is dealt with at a time, four cycles each: a response before a
-// timer's turn before a packet to send. So this is the only writer of the oldest
-// unacknowledged PSN and of everything else here, and going back is moving one
-// pointer. PSNs are the pointers: unacknowledged ≤ cursor ≤ sent, filled, modulo
-// 2^24, and a window is far smaller than half of that.
+// One event is dealt with at a time: a response before a timer's turn before a
+// packet to send. So this is the only writer of the oldest unacknowledged packet
+// and of everything else here, and going back is moving one pointer. Packets have
+// positions, modulo 2^10: unacknowledged ≤ cursor ≤ sent, filled. A packet has one
+// position and one PSN, a READ request one position and as many PSNs as responses.
 //
 // An acknowledgement of many packets takes no longer than of one: the entry of
-// the last PSN holds the sums of all before it.
+// the last one holds the sums of all before it. Of the READs in flight only the
+// oldest has a state. In front of it and behind it there is nothing but READs,
+// or, where it is for the Credit word and has a single PSN, no other READ; so that
+// an acknowledgement needs no search.
 `default_nettype none
 
 module rl_transport #(
@@ -30,30 +33,38 @@ module rl_transport #(
     input  wire [4:0]   init_timeout,
     input  wire [2:0]   init_retry,
     input  wire [2:0]   init_rnr_retry,
+    input  wire [2:0]   init_mtu,
 
-    // Packets in the ring: psn is the next one's
+    // Packets in the ring: position is the next one's
     input  wire         filled,
     input  wire [3:0]   filled_qp,
-    input  wire [23:0]  filled_psn,
+    input  wire [9:0]   filled_position,
 
     // Responses
     input  wire         event_valid,
-    input  wire [60:0]  event_data,
-    output reg          event_pop,
+    input  wire [170:0] event_data,
+    output wire         event_pop,
 
-    // Sums up to a PSN, one cycle after its address
+    // Sums up to a position, one cycle after its address
     output reg  [11:0]  done_address,
-    input  wire [108:0] done_data,
+    input  wire [159:0] done_data,
 
-    // Packets to send
+    // Packets to send. A READ is asked for from where it is: with another PSN
+    // and address, and less.
     input  wire         can_send,
     output reg          send_valid,
     output reg  [3:0]   send_qp,
+    output reg  [7:0]   send_position,
+    output reg          send_read,
     output reg  [23:0]  send_psn,
+    output reg  [24:0]  send_offset,
+    output reg  [24:0]  send_left,
 
-    // Oldest unacknowledged PSN and where the ring is free up to, for who fills it
+    // Oldest unacknowledged packet and where the ring is free up to, for who
+    // fills it; the tag changes when a READ got on
     input  wire [3:0]   look_qp,
-    output wire [23:0]  look_una,
+    output wire [9:0]   look_una,
+    output wire [1:0]   look_tag,
     output wire [12:0]  look_tail,
     output reg  [QUEUE_PAIRS-1:0] ready, // state Ready
     output reg  [QUEUE_PAIRS-1:0] error, // state Error
@@ -66,6 +77,14 @@ module rl_transport #(
     output reg  [3:0]   delivered_qp,
     output reg  [15:0]  delivered_frames,
     output reg  [31:0]  delivered_bytes,
+
+    // A READ response in its turn; event_data is there still
+    output wire         read_taken,
+    output wire [3:0]   read_qp,
+    output wire         read_credit,
+    output wire         read_starts,   // it is the first of its READ
+    output wire         read_ends,
+    output wire [21:0]  read_word,     // its offset, in words of 8 bytes
 
     // Registers
     input  wire         snapshot,
@@ -83,7 +102,9 @@ module rl_transport #(
     output wire [63:0]  stat_rnr_messages,
     output wire [63:0]  stat_fatal_naks,
     output wire [63:0]  stat_acks_received,
-    output wire [63:0]  stat_stale_acks
+    output wire [63:0]  stat_stale_acks,
+    output wire [63:0]  stat_read_responses,
+    output wire [63:0]  stat_read_gaps
 );
 
 `include "rl_wire.vh"
@@ -133,10 +154,12 @@ module rl_transport #(
         endcase
     endfunction
 
-    localparam [1:0] AT_CHOOSE = 2'd0, AT_READ = 2'd1, AT_COMPUTE = 2'd2, AT_ACT = 2'd3;
+    localparam [3:0] AT_CHOOSE = 4'd0, AT_READ = 4'd1, AT_COMPUTE = 4'd2, AT_LOCATE = 4'd3, AT_CLIP = 4'd4, AT_WAIT = 4'd5,
+                     AT_ACT = 4'd6, AT_FETCH = 4'd7, AT_LOAD = 4'd8;
     localparam [1:0] DO_EVENT = 2'd0, DO_TIMER = 2'd1, DO_SEND = 2'd2;
 
-    reg [1:0]  at, what;
+    reg [3:0]  at;
+    reg [1:0]  what;
     reg [3:0]  qp;
 
     // Which queue pairs may have something to send, and whose turn it is.
@@ -169,27 +192,30 @@ module rl_transport #(
     end
 
     // What Commit gave.
-    wire [49:0] setting_now;
-    reg  [49:0] setting;
+    wire [52:0] setting_now;
+    reg  [52:0] setting;
     wire [43:0] timeout   = setting[43:0]; // 0: none
     wire [2:0]  retry     = setting[46:44];
     wire [2:0]  rnr_retry = setting[49:47];
-    rl_table #(.WIDTH(50)) settings (
+    wire [12:0] mtu       = 13'd128 << setting[52:50];
+    rl_table #(.WIDTH(53)) settings (
         .clk(clk), .write(init), .waddress(index),
-        .wdata({init_rnr_retry, init_retry, (init_timeout == 5'd0) ? 44'd0 : ACK_UNIT << init_timeout}),
+        .wdata({init_mtu, init_rnr_retry, init_retry, (init_timeout == 5'd0) ? 44'd0 : ACK_UNIT << init_timeout}),
         .raddress(qp), .rdata(setting_now)
     );
 
     // What is in the ring.
-    wire [23:0] filled_now;
-    reg  [23:0] ring_end;
-    rl_table #(.WIDTH(24)) ends (
+    wire [9:0]  filled_now;
+    reg  [9:0]  ring_end;
+    rl_table #(.WIDTH(10)) ends (
         .clk(clk), .write(init || filled), .waddress(init ? index : filled_qp),
-        .wdata(init ? init_psn : filled_psn), .raddress(qp), .rdata(filled_now)
+        .wdata(init ? 10'd0 : filled_position), .raddress(qp), .rdata(filled_now)
     );
 
-    // The state of a queue pair beside its oldest unacknowledged PSN.
-    localparam WIDTH = 270;
+    // The state of a queue pair beside its oldest unacknowledged packet.
+    localparam WIDTH = 96 + 3 + 1 + 24 + 45 + 45 + 3 + 3 + 24 + 10 + 10;
+    localparam CAUSE = WIDTH - 96 - 3;
+    localparam MSN   = CAUSE - 1 - 24;
     wire [WIDTH-1:0] state_now;
     reg  [WIDTH-1:0] state_next;
     reg              state_write;
@@ -199,73 +225,120 @@ module rl_transport #(
         .raddress(qp), .rdata(state_now)
     );
 
-    reg  [23:0] una, cursor, sent;
-    reg  [3:0]  retries, rnr_retries;
+    reg  [9:0]  una, cursor, sent;
+    reg  [23:0] una_psn, sent_psn; // of the packet there
+    reg  [2:0]  retries, rnr_retries;
     reg         timer_on, hold_on;
     reg  [43:0] timer, hold;
     reg  [23:0] msn;
     reg         rnr_marked; // the oldest packet's message has been counted
     reg  [2:0]  cause;
     reg  [95:0] sums;
+    reg  [1:0]  tag;
+    reg  [12:0] tail;
 
-    reg  [36:0] una_next;
-    wire [36:0] una_now;
-    rl_table #(.WIDTH(37)) oldest (
+    localparam OLDEST = 24 + 13 + 2 + 10;
+    reg  [OLDEST-1:0] una_next;
+    wire [OLDEST-1:0] una_now, look;
+    rl_table #(.WIDTH(OLDEST)) oldest (
         .clk(clk), .write(state_write), .waddress(state_at), .wdata(una_next), .raddress(qp), .rdata(una_now)
     );
-    wire [36:0] look;
-    rl_table #(.WIDTH(37)) oldest_copy (
-        .clk(clk), .write(state_write), .waddress(state_at), .wdata(una_next), .raddress(look_qp), .rdata(look)
+    rl_table #(.WIDTH(OLDEST-24)) oldest_copy (
+        .clk(clk), .write(state_write), .waddress(state_at), .wdata(una_next[OLDEST-25:0]), .raddress(look_qp),
+        .rdata(look[OLDEST-25:0])
     );
-    assign look_una  = look[23:0];
-    assign look_tail = look[36:24];
-    reg  [12:0] tail;
+    assign look[OLDEST-1 -: 24] = 24'd0;
+    assign look_una  = look[9:0];
+    assign look_tag  = look[11:10];
+    assign look_tail = look[24:12];
+
+    // The oldest READ that was sent.
+    localparam READ = 5 + 10 + 24 + 24 + 25 + 25;
+    wire [READ-1:0] read_now;
+    reg  [READ-1:0] read_next;
+    reg             read_write;
+    rl_table #(.WIDTH(READ)) reads (
+        .clk(clk), .write(state_write || read_write), .waddress(state_at), .wdata(read_next), .raddress(qp), .rdata(read_now)
+    );
+    reg         reading;  // there is one
+    reg         credit;   // it is for the Credit word
+    reg         fresh;    // nothing came since it was last asked for
+    reg         started;  // its first response came
+    reg         repeated; // it is asked for again where the responses have a gap
+    reg  [9:0]  at_position;
+    reg  [23:0] expected; // PSN of the next response
+    reg  [23:0] read_end; // PSN behind the last
+    reg  [24:0] left, offset; // bytes to come, and that came
 
     // The event. One of a session that has ended is none.
     reg  [1:0]  epochs [0:QUEUE_PAIRS-1];
     reg  [1:0]  epoch, kind;
     reg  [4:0]  code;
     reg  [23:0] event_psn, event_msn;
-    wire [1:0]  kind_now  = event_data[RL_EVENT_KIND +: 2];
-    wire [23:0] psn_now   = event_data[RL_EVENT_PSN +: 24];
+    wire [12:0] length = event_data[RL_EVENT_LENGTH +: 13];
+    wire        starts = code[RL_CODE_STARTS], ends_read = code[RL_CODE_ENDS];
+    wire        acks   = kind == RL_KIND_ACK; // for its PSN too, the others for those before
 
     // Computed in AT_COMPUTE.
-    reg  [23:0] inflight; // packets sent and not acknowledged
-    reg  [23:0] behind;   // cursor - una
-    reg  [23:0] number;   // packets that the event acknowledges
-    reg         known;    // its PSN is one of those in flight
+    reg  [9:0]  inflight; // packets sent and not acknowledged
+    reg  [9:0]  behind;   // cursor - una
+    reg  [23:0] distance; // event_psn - una_psn
+    reg  [23:0] reach;    // how much of that is in flight
+    reg  [23:0] read_reach, ahead;
+    reg  [9:0]  leading;   // packets before the READ
+    reg         longer, fits_mtu, fits_left;
     reg         work;     // there is a packet at the cursor
+    reg         onward;   // and one behind it
+    reg         repeats;  // it is the READ
     reg         timed_out, held_out;
     reg  [43:0] deadline, hold_until;
-    reg  [108:0] done;
+    reg         retry_spent, retry_none, rnr_spent, rnr_none;
     reg  [7:0]  tick;
     reg  [3:0]  scan;
-    reg         up, tired_next;
+    reg         up;
+
+    // Computed in AT_LOCATE and AT_CLIP.
+    reg         known;    // the event's PSN is one of those in flight
+    reg         past;     // it is behind the READ
+    reg         exact, early, fits;
+    reg  [9:0]  number;   // packets that the event acknowledges
+    reg         read_bad, read_late, read_gap, read_takes, reread;
 
     // Decided in AT_ACT.
-    reg         moved, back, fail, send, resend, more;
+    reg         moved, takes, back, fail, send, resend, wakes, sleeps;
     reg  [2:0]  fail_cause;
-    reg  [23:0] new_una, new_cursor, new_sent;
-    reg  [3:0]  new_retries, new_rnr_retries;
+    reg  [9:0]  new_una, new_cursor, new_sent;
+    reg  [23:0] new_una_psn, new_sent_psn;
+    reg  [2:0]  new_retries, new_rnr_retries;
     reg         new_timer_on, new_hold_on, new_marked;
     reg  [43:0] new_timer, new_hold;
     reg  [23:0] new_msn;
     reg  [12:0] new_tail;
     reg  [95:0] new_sums;
-    reg         inc_timeouts, inc_sequence, inc_rnr, inc_rnr_messages, inc_fatal, inc_acks, inc_stale;
-    reg         tired;
+    reg         new_reading, new_credit, new_fresh, new_started, new_repeated;
+    reg  [9:0]  new_position;
+    reg  [23:0] new_expected, new_end;
+    reg  [24:0] new_left, new_offset;
+    reg         inc_timeouts, inc_sequence, inc_rnr, inc_rnr_messages, inc_fatal, inc_acks, inc_stale, inc_responses, inc_gaps;
+    reg         tired, caught;
 
     always @* begin
         moved           = 1'b0;
+        takes           = 1'b0;
         back            = 1'b0;
         fail            = 1'b0;
         send            = 1'b0;
         resend          = 1'b0;
         tired           = 1'b0;
+        caught          = 1'b0;
+        wakes           = 1'b0;
+        sleeps          = 1'b0;
         fail_cause      = RL_CORE_STAT_STATE_CAUSE_NONE[2:0];
         new_una         = una;
+        new_una_psn     = una_psn;
         new_cursor      = cursor;
         new_sent        = sent;
+        new_sent_psn    = sent_psn;
         new_retries     = retries;
         new_rnr_retries = rnr_retries;
         new_timer_on    = timer_on;
@@ -276,6 +349,16 @@ module rl_transport #(
         new_msn         = msn;
         new_tail        = tail;
         new_sums        = sums;
+        new_reading     = reading;
+        new_credit      = credit;
+        new_fresh       = fresh;
+        new_started     = started;
+        new_repeated    = repeated;
+        new_position    = at_position;
+        new_expected    = expected;
+        new_end         = read_end;
+        new_left        = left;
+        new_offset      = offset;
         inc_timeouts    = 1'b0;
         inc_sequence    = 1'b0;
         inc_rnr         = 1'b0;
@@ -283,56 +366,75 @@ module rl_transport #(
         inc_fatal       = 1'b0;
         inc_acks        = 1'b0;
         inc_stale       = 1'b0;
+        inc_responses   = 1'b0;
+        inc_gaps        = 1'b0;
         if (up)
             case (what)
                 DO_EVENT:
                     if (!known)
                         inc_stale = 1'b1;
-                    else if (kind == RL_KIND_READ) begin
-                        fail       = 1'b1;
-                        fail_cause = RL_CORE_STAT_STATE_CAUSE_BAD_RESPONSE[2:0];
-                    end else begin
-                        new_msn = event_msn;
-                        moved   = number != 24'd0;
+                    else begin
+                        moved  = number != 10'd0;
+                        takes  = kind == RL_KIND_READ && read_takes;
+                        caught = reread || behind <= number;
                         if (moved) begin
-                            new_una         = una + number;
-                            new_tail        = done[RL_DONE_TAIL +: 13];
-                            new_sums        = done[RL_DONE_MESSAGES +: 96];
-                            new_retries     = 4'd0;
-                            new_rnr_retries = 4'd0;
-                            new_hold_on     = 1'b0;
-                            new_marked      = 1'b0;
-                            if (behind < number)
-                                new_cursor = una + number;
-                            new_timer_on = timeout != 44'd0 && inflight != number;
-                            new_timer    = deadline;
+                            new_una     = una + number;
+                            new_una_psn = done_data[RL_DONE_PSN +: 24];
+                            new_tail    = done_data[RL_DONE_TAIL +: 13];
+                            new_sums    = done_data[RL_DONE_MESSAGES +: 96];
+                            new_marked  = 1'b0;
                         end
+                        if (moved || takes) begin
+                            new_retries     = 3'd0;
+                            new_rnr_retries = 3'd0;
+                            new_hold_on     = 1'b0;
+                            new_timer_on    = timeout != 44'd0 && inflight != number;
+                            new_timer       = deadline;
+                            wakes           = hold_on;
+                        end
+                        if (reread) begin
+                            // A response is missing: ask again, once.
+                            new_repeated = 1'b1;
+                            wakes        = 1'b1;
+                            if (!moved)
+                                new_timer_on = 1'b0;
+                        end
+                        if (caught)
+                            new_cursor = una + number;
                         case (kind)
-                            RL_KIND_ACK: inc_acks = 1'b1;
+                            RL_KIND_ACK: begin
+                                new_msn   = event_msn;
+                                inc_acks  = moved;
+                                inc_stale = !moved;
+                            end
                             RL_KIND_RNR: begin
+                                new_msn = event_msn;
                                 inc_rnr = 1'b1;
                                 // Unless it is a copy of the one that we wait for.
-                                if (moved || !hold_on || behind != 24'd0) begin
+                                if (!(new_hold_on && caught)) begin
                                     inc_rnr_messages = !new_marked;
                                     new_marked       = 1'b1;
-                                    new_retries      = 4'd0;
-                                    if (rnr_retry != RNR_FOR_EVER)
-                                        new_rnr_retries = new_rnr_retries + 4'd1;
-                                    if (new_rnr_retries > {1'b0, rnr_retry}) begin
-                                        fail       = 1'b1;
-                                        fail_cause = RL_CORE_STAT_STATE_CAUSE_RNR_RETRY_EXCEEDED[2:0];
+                                    new_retries      = 3'd0;
+                                    if (rnr_retry != RNR_FOR_EVER) begin
+                                        new_rnr_retries = moved ? 3'd1 : rnr_retries + 3'd1;
+                                        if (moved ? rnr_none : rnr_spent) begin
+                                            fail       = 1'b1;
+                                            fail_cause = RL_CORE_STAT_STATE_CAUSE_RNR_RETRY_EXCEEDED[2:0];
+                                        end
                                     end
                                     back        = 1'b1;
+                                    sleeps      = 1'b1;
                                     new_hold_on = 1'b1;
                                     new_hold    = hold_until;
                                 end
                             end
-                            default:
+                            RL_KIND_NAK: begin
+                                new_msn = event_msn;
                                 if (code == 5'd0) begin
                                     inc_sequence = 1'b1;
                                     // Unless we went back already and have not
                                     // sent since.
-                                    tired = new_cursor != new_una;
+                                    tired = !caught;
                                 end else begin
                                     inc_fatal = 1'b1;
                                     fail      = 1'b1;
@@ -342,16 +444,40 @@ module rl_transport #(
                                         default: fail_cause = RL_CORE_STAT_STATE_CAUSE_REMOTE_OPERATIONAL[2:0];
                                     endcase
                                 end
+                            end
+                            default: begin
+                                inc_stale     = read_late;
+                                inc_gaps      = read_gap;
+                                inc_responses = read_takes;
+                                if (read_bad) begin
+                                    fail       = 1'b1;
+                                    fail_cause = RL_CORE_STAT_STATE_CAUSE_BAD_RESPONSE[2:0];
+                                end
+                                if (read_takes) begin
+                                    if (starts || ends_read)
+                                        new_msn = event_msn;
+                                    new_reading  = longer;
+                                    new_fresh    = 1'b0;
+                                    new_started  = 1'b1;
+                                    new_repeated = 1'b0;
+                                    new_expected = expected + 24'd1;
+                                    new_left     = left - {12'd0, mtu};
+                                    new_offset   = offset + {12'd0, mtu};
+                                end
+                            end
                         endcase
                     end
                 DO_TIMER: begin
-                    if (held_out)
+                    if (held_out) begin
                         new_hold_on = 1'b0;
+                        wakes       = 1'b1;
+                    end
                     if (timed_out) begin
                         new_timer_on = 1'b0;
-                        if (inflight != 24'd0) begin
+                        if (inflight != 10'd0) begin
                             inc_timeouts = 1'b1;
                             tired        = 1'b1;
+                            new_repeated = 1'b0;
                         end
                     end
                 end
@@ -359,9 +485,25 @@ module rl_transport #(
                     if (work && !hold_on) begin
                         send       = 1'b1;
                         resend     = behind != inflight;
-                        new_cursor = cursor + 24'd1;
-                        if (!resend)
-                            new_sent = sent + 24'd1;
+                        new_cursor = cursor + 10'd1;
+                        if (!resend) begin
+                            new_sent     = sent + 10'd1;
+                            new_sent_psn = done_data[RL_DONE_PSN +: 24];
+                        end
+                        if (repeats)
+                            new_fresh = 1'b1;
+                        if (!resend && !reading && done_data[RL_DONE_READ]) begin
+                            new_reading  = 1'b1;
+                            new_credit   = done_data[RL_DONE_CREDIT];
+                            new_fresh    = 1'b1;
+                            new_started  = 1'b0;
+                            new_repeated = 1'b0;
+                            new_position = cursor;
+                            new_expected = sent_psn;
+                            new_end      = done_data[RL_DONE_PSN +: 24];
+                            new_left     = done_data[RL_DONE_LENGTH +: 25];
+                            new_offset   = 25'd0;
+                        end
                         if (!timer_on && timeout != 44'd0) begin
                             new_timer_on = 1'b1;
                             new_timer    = deadline;
@@ -369,9 +511,10 @@ module rl_transport #(
                     end
             endcase
         if (tired) begin
-            new_retries = new_retries + 4'd1;
+            new_retries = moved ? 3'd1 : retries + 3'd1;
             back        = 1'b1;
-            if (new_retries > {1'b0, retry}) begin
+            wakes       = 1'b1;
+            if (moved ? retry_none : retry_spent) begin
                 fail       = 1'b1;
                 fail_cause = RL_CORE_STAT_STATE_CAUSE_RETRY_EXCEEDED[2:0];
             end
@@ -384,22 +527,28 @@ module rl_transport #(
             new_timer_on = 1'b0;
             new_hold_on  = 1'b0;
         end
-        // Is there anything to send after this?
-        more = up && !fail && !new_hold_on && new_cursor != ring_end;
     end
 
     reg        event_done;
     reg [15:0] acked_messages;
     reg [31:0] acked_bytes;
 
+    assign event_pop   = at == AT_ACT && what == DO_EVENT;
+    assign read_taken  = at == AT_ACT && takes;
+    assign read_qp     = qp;
+    assign read_credit = credit;
+    assign read_starts = !started;
+    assign read_ends   = !longer;
+    assign read_word   = offset[24:3];
+
     always @(posedge clk) begin
-        event_pop    <= 1'b0;
         send_valid   <= 1'b0;
         state_write  <= 1'b0;
+        read_write   <= 1'b0;
         event_done   <= 1'b0;
         orphan       <= 1'b0;
         delivered    <= 1'b0;
-        paused       <= pause && at == AT_CHOOSE && !state_write;
+        paused       <= pause && at == AT_CHOOSE && !state_write && !read_write;
         tick         <= tick[7] ? tick : tick + 8'd1;
 
         // Outside the machine a fill may make work at any time.
@@ -414,18 +563,14 @@ module rl_transport #(
             AT_CHOOSE:
                 if (!pause) begin
                     epoch     <= event_data[RL_EVENT_EPOCH +: 2];
-                    kind      <= kind_now;
+                    kind      <= event_data[RL_EVENT_KIND +: 2];
                     code      <= event_data[RL_EVENT_CODE +: 5];
-                    event_psn <= psn_now;
+                    event_psn <= event_data[RL_EVENT_PSN +: 24];
                     event_msn <= event_data[RL_EVENT_MSN +: 24];
-                    // An ACK is for its PSN too, a NAK for those before.
-                    done_address <= {event_data[RL_EVENT_QP +: 4],
-                                     (kind_now == RL_KIND_ACK) ? psn_now[7:0] : psn_now[7:0] - 8'd1};
-                    if (event_valid && !event_pop) begin
+                    if (event_valid) begin
                         at        <= AT_READ;
                         what      <= DO_EVENT;
                         qp        <= event_data[RL_EVENT_QP +: 4];
-                        event_pop <= 1'b1;
                     end else if (!enable) begin
                         // What was received before is still dealt with.
                     end else if (tick[7] || !picked || !can_send) begin
@@ -443,9 +588,12 @@ module rl_transport #(
                 end
             AT_READ: begin
                 at <= AT_COMPUTE;
-                {sums, cause, rnr_marked, msn, hold, hold_on, timer, timer_on, rnr_retries, retries, sent, cursor}
-                         <= state_now[WIDTH-1:0];
-                {tail, una} <= una_now;
+                {sums, cause, rnr_marked, msn, hold, hold_on, timer, timer_on, rnr_retries, retries, sent_psn, sent, cursor}
+                         <= state_now;
+                {una_psn, tail, tag, una} <= una_now;
+                {reading, credit, fresh, started, repeated, at_position, expected, read_end, left, offset} <= read_now;
+                // Of a packet to send.
+                done_address <= {qp, state_now[7:0]};
                 setting  <= setting_now;
                 ring_end <= filled_now;
                 refilled <= filled && filled_qp == qp;
@@ -455,43 +603,126 @@ module rl_transport #(
                         up <= ready[k] && (what != DO_EVENT || epochs[k] == epoch);
             end
             AT_COMPUTE: begin
-                at         <= AT_ACT;
-                inflight   <= sent - una;
-                behind     <= cursor - una;
-                number     <= event_psn - una + {23'd0, kind == RL_KIND_ACK};
-                known      <= (event_psn - una) < (sent - una);
-                work       <= cursor != ring_end;
-                timed_out  <= timer_on && now - timer < 44'h80000000000;
-                held_out   <= hold_on && now - hold < 44'h80000000000;
-                deadline   <= now + timeout;
-                hold_until <= now + rnr_delay(code);
-                done       <= done_data;
+                at          <= (what == DO_EVENT) ? AT_LOCATE : AT_ACT;
+                inflight    <= sent - una;
+                behind      <= cursor - una;
+                distance    <= event_psn - una_psn;
+                reach       <= sent_psn - una_psn;
+                read_reach  <= read_end - una_psn;
+                ahead       <= event_psn - expected;
+                leading      <= at_position - una;
+                longer      <= left > {12'd0, mtu};
+                fits_mtu    <= length == mtu;
+                fits_left   <= {12'd0, length} == left;
+                work        <= cursor != ring_end;
+                onward      <= cursor + 10'd1 != ring_end;
+                repeats     <= reading && cursor == at_position;
+                timed_out   <= timer_on && now - timer < 44'h80000000000;
+                held_out    <= hold_on && now - hold < 44'h80000000000;
+                deadline    <= now + timeout;
+                hold_until  <= now + rnr_delay(code);
+                retry_spent <= retries >= retry;
+                retry_none  <= retry == 3'd0;
+                rnr_spent   <= rnr_retries >= rnr_retry;
+                rnr_none    <= rnr_retry == 3'd0;
+                reread      <= 1'b0;
+                if (what == DO_EVENT)
+                    done_address <= {qp, una[7:0] + event_psn[7:0] - una_psn[7:0] - {7'd0, !acks}};
             end
+            AT_LOCATE: begin
+                // Without a READ in flight the position follows from the PSN.
+                at       <= (reading || kind == RL_KIND_READ) ? AT_CLIP : AT_ACT;
+                known    <= distance < reach;
+                past     <= reading && {1'b0, distance} + {24'd0, acks} >= {1'b0, read_reach};
+                number   <= distance[9:0] + {9'd0, acks};
+                exact    <= ahead == 24'd0;
+                early    <= ahead[23];
+                fits     <= longer ? fits_mtu && !ends_read && (starts ? fresh : started) :
+                                     fits_left && ends_read && (starts ? fresh : started);
+            end
+            AT_CLIP: begin
+                read_bad   <= !reading || credit && !exact || code[RL_CODE_REFUSED] || exact && !fits;
+                read_late  <= 1'b0;
+                read_gap   <= 1'b0;
+                read_takes <= 1'b0;
+                if (kind != RL_KIND_READ) begin
+                    // Nothing behind a READ is acknowledged before its data came.
+                    at     <= AT_WAIT;
+                    reread <= known && past && !repeated;
+                    number <= past ? leading : credit ? number : 10'd0;
+                    if (past)
+                        done_address <= {qp, at_position[7:0] - 8'd1};
+                end else begin
+                    at     <= AT_ACT;
+                    number <= 10'd0;
+                    if (reading && !code[RL_CODE_REFUSED]) begin
+                        if (exact) begin
+                            // All before the READ is acknowledged. Before a
+                            // frame's there is nothing.
+                            if (credit || !longer)
+                                at       <= AT_WAIT;
+                            read_takes   <= fits;
+                            number       <= leading + {9'd0, fits && !longer};
+                            done_address <= {qp, at_position[7:0] - {7'd0, !(fits && !longer)}};
+                        end else if (!credit) begin
+                            read_late <= early;
+                            read_gap  <= !early;
+                            reread    <= known && !early && !repeated;
+                        end
+                    end
+                end
+            end
+            AT_WAIT:
+                at <= AT_ACT;
             AT_ACT: begin
                 at          <= AT_CHOOSE;
                 state_write <= up;
                 state_at    <= qp;
                 state_next  <= {new_sums, fail ? fail_cause : cause, new_marked, new_msn, new_hold, new_hold_on,
-                                new_timer, new_timer_on, new_rnr_retries, new_retries, new_sent, new_cursor};
-                una_next    <= {new_tail, new_una};
-                send_valid  <= send;
-                send_qp     <= qp;
-                send_psn    <= cursor;
-                event_done  <= up;
-                orphan      <= what == DO_EVENT && !up;
+                                new_timer, new_timer_on, new_rnr_retries, new_retries, new_sent_psn, new_sent, new_cursor};
+                una_next    <= {new_una_psn, new_tail, tag + {1'b0, takes}, new_una};
+                read_next   <= {new_reading, new_credit, new_fresh, new_started, new_repeated, new_position, new_expected,
+                                new_end, new_left, new_offset};
+                send_valid    <= send;
+                send_qp       <= qp;
+                send_position <= cursor[7:0];
+                send_read     <= repeats;
+                send_psn      <= expected;
+                send_offset   <= offset;
+                send_left     <= left;
+                event_done    <= up;
+                orphan        <= what == DO_EVENT && !up;
                 delivered        <= moved && new_sums[48 +: 16] != sums[48 +: 16];
                 delivered_qp     <= qp;
                 delivered_frames <= new_sums[48 +: 16] - sums[48 +: 16];
                 delivered_bytes  <= new_sums[64 +: 32] - sums[64 +: 32];
+                // More READs are on their way: the next one's entry.
+                if (takes && !longer && !credit && inflight != number && !fail) begin
+                    at           <= AT_FETCH;
+                    done_address <= {qp, new_una[7:0]};
+                end
                 for (k = 0; k < QUEUE_PAIRS; k = k + 1)
                     if (qp == k[3:0]) begin
-                        if (!(filled && filled_qp == qp))
-                            pending[k] <= more || refilled && up && !fail && !new_hold_on;
+                        // A turn without work ends in a turn less.
+                        if (up && (fail || sleeps))
+                            pending[k] <= 1'b0;
+                        else if (wakes)
+                            pending[k] <= 1'b1;
+                        else if (what == DO_SEND && !(filled && filled_qp == qp))
+                            pending[k] <= up && !hold_on && (work && onward || refilled);
                         if (fail) begin
                             ready[k] <= 1'b0;
                             error[k] <= 1'b1;
                         end
                     end
+            end
+            AT_FETCH:
+                at <= AT_LOAD;
+            default: begin // AT_LOAD
+                at         <= AT_CHOOSE;
+                read_write <= 1'b1;
+                read_next  <= {5'b10100, una_next[9:0], una_next[OLDEST-1 -: 24], done_data[RL_DONE_PSN +: 24],
+                               done_data[RL_DONE_LENGTH +: 25], 25'd0};
             end
         endcase
 
@@ -499,9 +730,9 @@ module rl_transport #(
         if (init || drop) begin
             state_write <= 1'b1;
             state_at    <= index;
-            state_next  <= {96'd0, 3'd0, 1'b0, 24'd0, 44'd0, 1'b0, 44'd0, 1'b0, 4'd0, 4'd0,
-                            init ? init_psn : 24'd0, init ? init_psn : 24'd0};
-            una_next    <= {13'd0, init ? init_psn : 24'd0};
+            state_next  <= {96'd0, 3'd0, 1'b0, 24'd0, 44'd0, 1'b0, 44'd0, 1'b0, 3'd0, 3'd0, init ? init_psn : 24'd0, 20'd0};
+            una_next    <= {init ? init_psn : 24'd0, 25'd0};
+            read_next   <= {READ{1'b0}};
             for (k = 0; k < QUEUE_PAIRS; k = k + 1)
                 if (index == k[3:0]) begin
                     pending[k] <= 1'b0;
@@ -514,9 +745,11 @@ module rl_transport #(
         if (pause && at == AT_CHOOSE)
             qp <= index;
         if (snapshot) begin
-            stat_cause <= state_now[WIDTH-1-96 -: 3];
-            stat_msn   <= state_now[WIDTH-1-100 -: 24];
-            stat_una   <= una_now[23:0];
+            stat_cause <= state_now[CAUSE +: 3];
+            stat_msn   <= state_now[MSN +: 24];
+            // The oldest PSN of a READ is that of the response that it waits for.
+            stat_una   <= (read_now[READ-1] && read_now[98 +: 10] == una_now[9:0]) ? read_now[74 +: 24] :
+                          una_now[OLDEST-1 -: 24];
         end
 
         if (rst) begin
@@ -528,8 +761,8 @@ module rl_transport #(
             scan        <= 4'd0;
             tick        <= 8'd0;
             state_write <= 1'b0;
+            read_write  <= 1'b0;
             send_valid  <= 1'b0;
-            event_pop   <= 1'b0;
             event_done  <= 1'b0;
             delivered   <= 1'b0;
             paused      <= 1'b0;
@@ -538,7 +771,7 @@ module rl_transport #(
 
     // Counters: what happened is known one cycle after AT_ACT.
     reg  inc_sent_r, inc_resent_r, inc_timeouts_r, inc_sequence_r, inc_rnr_r, inc_rnr_messages_r, inc_fatal_r;
-    reg  inc_acks_r, inc_stale_r;
+    reg  inc_acks_r, inc_stale_r, inc_responses_r, inc_gaps_r;
     reg  [8:0] acked_packets;
     always @(posedge clk) begin
         inc_sent_r         <= send && !resend;
@@ -550,6 +783,8 @@ module rl_transport #(
         inc_fatal_r        <= inc_fatal;
         inc_acks_r         <= inc_acks;
         inc_stale_r        <= inc_stale;
+        inc_responses_r    <= inc_responses;
+        inc_gaps_r         <= inc_gaps;
         acked_packets      <= moved ? number[8:0] : 9'd0;
         acked_messages     <= new_sums[0 +: 16] - sums[0 +: 16];
         acked_bytes        <= new_sums[16 +: 32] - sums[16 +: 32];
@@ -571,6 +806,8 @@ module rl_transport #(
     rl_counter fatal_naks (.clk(clk), .enable(count), .clear(clear), .index(count_at), .add(inc_fatal_r), .snapshot(snapshot), .snapshot_index(index), .value(stat_fatal_naks));
     rl_counter acks_received (.clk(clk), .enable(count), .clear(clear), .index(count_at), .add(inc_acks_r), .snapshot(snapshot), .snapshot_index(index), .value(stat_acks_received));
     rl_counter stale_acks (.clk(clk), .enable(count), .clear(clear), .index(count_at), .add(inc_stale_r), .snapshot(snapshot), .snapshot_index(index), .value(stat_stale_acks));
+    rl_counter read_responses (.clk(clk), .enable(count), .clear(clear), .index(count_at), .add(inc_responses_r), .snapshot(snapshot), .snapshot_index(index), .value(stat_read_responses));
+    rl_counter read_gaps (.clk(clk), .enable(count), .clear(clear), .index(count_at), .add(inc_gaps_r), .snapshot(snapshot), .snapshot_index(index), .value(stat_read_gaps));
 
 endmodule
 

@@ -15,10 +15,13 @@ module rl_tx_header (
     // Packets to send
     input  wire         send_valid,
     input  wire [3:0]   send_qp,
+    input  wire         send_read,   // a READ from where it is: its PSN, how many bytes came and are left
     input  wire [23:0]  send_psn,
+    input  wire [24:0]  send_offset,
+    input  wire [24:0]  send_left,
 
-    // Their metadata, at {send_qp, send_psn[7:0]} of the cycle before
-    input  wire [196:0] meta,
+    // Their metadata, of the address of the cycle before
+    input  wire [220:0] meta,
 
     // Headers, byte 0 lowest
     output reg          m_valid,
@@ -42,11 +45,16 @@ module rl_tx_header (
     // Stage 1 waits for the metadata.
     reg         valid1, valid2, valid3;
     reg [3:0]   qp1, qp2, qp3;
+    reg         read1, read2;
     reg [23:0]  psn1, psn2, psn3;
+    reg [24:0]  offset1, offset2, left1, left2;
+    reg [31:0]  low3;    // address, whose carry goes up in the next stage
+    reg         carry3;
+    reg [31:0]  dma3;
     reg [247:0] peer1, peer2, peer3;
 
     // Stage 2 has it; stage 3 has the lengths.
-    reg [196:0] meta2, meta3;
+    reg [220:0] meta2, meta3;
     reg [12:0]  udp3;
 
     wire        reth2   = meta2[RL_META_RETH];
@@ -71,8 +79,8 @@ module rl_tx_header (
     wire [16:0] check3 = {1'b0, sum3} + {4'd0, ip3};
     reg  [1:0]  pad3;
     reg  [591:0] header3;
-    wire [127:0] reth = {be32(meta3[RL_META_DMA +: 32]), be32(meta3[RL_META_RKEY +: 32]),
-                         be64(meta3[RL_META_ADDRESS +: 64])};
+    wire [31:0]  high3 = meta3[RL_META_ADDRESS+32 +: 32] + {31'd0, carry3};
+    wire [127:0] reth = {be32(dma3), be32(meta3[RL_META_RKEY +: 32]), be64({high3, low3})};
     wire [31:0]  imm  = be32(meta3[RL_META_IMMDT +: 32]);
 
     always @* begin
@@ -109,16 +117,24 @@ module rl_tx_header (
     always @(posedge clk) begin
         valid1 <= send_valid && !rst;
         qp1    <= send_qp;
-        psn1   <= send_psn;
+        read1   <= send_read;
+        psn1    <= send_psn;
+        offset1 <= send_offset;
+        left1   <= send_left;
         peer1  <= peer;
         valid2 <= valid1 && !rst;
         qp2    <= qp1;
-        psn2   <= psn1;
+        read2   <= read1;
+        psn2    <= psn1;
+        offset2 <= read1 ? offset1 : 25'd0;
+        left2   <= left1;
         peer2  <= peer1;
         meta2  <= meta;
         valid3 <= valid2 && !rst;
         qp3    <= qp2;
-        psn3   <= psn2;
+        psn3   <= read2 ? psn2 : meta2[RL_META_PSN +: 24];
+        {carry3, low3} <= {1'b0, meta2[RL_META_ADDRESS +: 32]} + {8'd0, offset2};
+        dma3   <= read2 ? {7'd0, left2} : meta2[RL_META_DMA +: 32];
         peer3  <= peer2;
         meta3  <= meta2;
         udp3   <= whole2 + {7'd0, fixed2};

@@ -13,7 +13,7 @@ localparam RL_PEER_HOPS      = 224; // 8
 localparam RL_PEER_SUM       = 232; // 16, of the IPv4 header without the length
 localparam RL_PEER_WIDTH     = 248;
 
-// What a packet in the ring is: one entry a PSN.
+// What a packet in the ring is: one entry a position.
 localparam RL_META_OPCODE    = 0;   // 8
 localparam RL_META_SOLICITED = 8;   // 1
 localparam RL_META_ACK       = 9;   // 1
@@ -25,7 +25,8 @@ localparam RL_META_ADDRESS   = 37;  // 64
 localparam RL_META_RKEY      = 101; // 32
 localparam RL_META_DMA       = 133; // 32, bytes of the message
 localparam RL_META_IMMDT     = 165; // 32
-localparam RL_META_WIDTH     = 197;
+localparam RL_META_PSN       = 197; // 24, the first of a READ
+localparam RL_META_WIDTH     = 221;
 
 // What is done when a packet is acknowledged: sums up to and with it.
 localparam RL_DONE_TAIL      = 0;   // 13, the ring is free up to here
@@ -33,7 +34,11 @@ localparam RL_DONE_MESSAGES  = 13;  // 16
 localparam RL_DONE_BYTES     = 29;  // 32
 localparam RL_DONE_FRAMES    = 61;  // 16
 localparam RL_DONE_FRAMEBYTES = 77; // 32
-localparam RL_DONE_WIDTH     = 109;
+localparam RL_DONE_PSN       = 109; // 24, of the packet after it
+localparam RL_DONE_LENGTH    = 133; // 25, bytes of a READ
+localparam RL_DONE_READ      = 158; // 1
+localparam RL_DONE_CREDIT    = 159; // 1, a READ of the Credit word
+localparam RL_DONE_WIDTH     = 160;
 
 // A response that reached its queue pair.
 localparam RL_EVENT_QP       = 0;   // 4
@@ -42,7 +47,16 @@ localparam RL_EVENT_CODE     = 6;   // 5
 localparam RL_EVENT_PSN      = 11;  // 24
 localparam RL_EVENT_MSN      = 35;  // 24
 localparam RL_EVENT_EPOCH    = 59;  // 2, of the queue pair
-localparam RL_EVENT_WIDTH    = 61;
+localparam RL_EVENT_LENGTH   = 61;  // 13, bytes of payload
+localparam RL_EVENT_HEAD     = 74;  // 64, the first of them
+localparam RL_EVENT_TAIL     = 138; // 31, the last bits of a full packet
+localparam RL_EVENT_COUNTER  = 169; // 1, what follows the head is a counter
+localparam RL_EVENT_PRBS     = 170; // 1, what follows the head is PRBS31
+localparam RL_EVENT_WIDTH    = 171;
+// What the code is in a READ response.
+localparam RL_CODE_REFUSED   = 0;   // its AETH is no ACK
+localparam RL_CODE_STARTS    = 1;   // FIRST or ONLY
+localparam RL_CODE_ENDS      = 2;   // LAST or ONLY
 localparam [1:0] RL_KIND_ACK  = 2'd0;
 localparam [1:0] RL_KIND_RNR  = 2'd1;
 localparam [1:0] RL_KIND_NAK  = 2'd2;

@@ -76,10 +76,12 @@ func TestRefused(t *testing.T) {
 		change func()
 		detail regs.Reg
 	}{
-		{"READ", func() { b.put(b.stream, regs.StreamConfig, regs.StreamConfigVerb.Of(regs.StreamConfigVerbRead)) }, regs.StreamConfig},
+		{"READ and CRC", func() {
+			b.put(b.stream, regs.StreamConfig, regs.StreamConfigVerb.Of(regs.StreamConfigVerbRead)|regs.StreamConfigCRC.Of(1))
+		}, regs.StreamConfig},
 		{"CRC", func() { b.put(b.stream, regs.StreamConfig, regs.StreamConfigCRC.Of(1)) }, regs.StreamConfig},
 		{"external", func() { b.put(b.stream, regs.StreamConfig, regs.StreamConfigSource.Of(1)) }, regs.StreamConfig},
-		{"credit", func() { b.put64(b.stream, regs.StreamCredit, 8) }, regs.Reg(regs.StreamCredit)},
+		{"credit", func() { b.put64(b.stream, regs.StreamCredit, 12) }, regs.Reg(regs.StreamCredit)},
 	} {
 		b.describe(streamConfig{verb: regs.StreamConfigVerbWrite, bytes: 100, slots: 4, stride: 128})
 		c.change()

@@ -49,7 +49,7 @@ func checkMessages(t testing.TB, got []responder.Message, s streamConfig, frames
 			for at < min(len(data), len(m.Data)) && data[at] == m.Data[at] {
 				at++
 			}
-			t.Fatalf("message %d: %d bytes, want %d; they differ at %d", i, len(m.Data), len(data), at)
+			t.Fatalf("message %d: %d bytes, want %d; they differ at %d:\n%x\n%x", i, len(m.Data), len(data), at, m.Data[at:min(at+64, len(m.Data))], data[at:min(at+64, len(data))])
 		}
 		if m.Op.IsWrite() && (m.Address != slot || m.RKey != s.rkey) {
 			t.Fatalf("message %d: written to %#x with rkey %#x, want %#x, %#x", i, m.Address, m.RKey, slot, s.rkey)

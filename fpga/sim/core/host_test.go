@@ -167,6 +167,7 @@ type streamConfig struct {
 	stride    uint32
 	base      uint64
 	rkey      uint32
+	credit    uint64
 	kbps      uint32
 	burst     uint32
 	count     uint64
@@ -183,7 +184,7 @@ func (b *bench) describe(s streamConfig) {
 	b.put(b.stream, regs.StreamStride, s.stride)
 	b.put64(b.stream, regs.StreamBase, s.base)
 	b.put(b.stream, regs.StreamRKey, s.rkey)
-	b.put64(b.stream, regs.StreamCredit, 0)
+	b.put64(b.stream, regs.StreamCredit, s.credit)
 	b.put(b.stream, regs.StreamRateKbps, s.kbps)
 	b.put(b.stream, regs.StreamBurst, s.burst)
 	b.put64(b.stream, regs.StreamCount, s.count)

@@ -39,6 +39,10 @@ type Config struct {
 	RNR      float64
 	RNRTimes int
 	RNRCode  uint8
+	// Read returns n bytes of memory for a READ, nil if it may not be read.
+	// Responses leave at least ReadGap cycles apart.
+	Read    func(address uint64, rkey, n uint32) []byte
+	ReadGap uint64
 }
 
 // Message is what arrived.
@@ -71,6 +75,7 @@ type Peer struct {
 	busy     bool // and it finds none
 	current  *Message
 	unacked  int
+	free     uint64 // when the next READ response may leave
 	ack      *timed // held back
 	last     []byte // acknowledgement sent last
 
@@ -79,6 +84,8 @@ type Peer struct {
 	// Accepted counts packets taken, Repeated those that were there already,
 	// Early those behind a gap.
 	Accepted, Repeated, Early int
+	// Reads counts READ requests among the accepted.
+	Reads int
 	// Err is what no requester may do, nil if it did not.
 	Err error
 }
@@ -198,6 +205,10 @@ func (p *Peer) receive(now uint64, b []byte) {
 	switch d := k.PSN.Sub(p.expected); {
 	case d < 0:
 		p.Repeated++
+		if k.Opcode == roce.ReadRequest {
+			p.read(now, &f) // again, with the memory as it is now
+			return
+		}
 		p.send(now, p.answer(&f, p.expected.Add(-1), roce.ACK(roce.CreditsInvalid)))
 		return
 	case d > 0:
@@ -232,10 +243,62 @@ func (p *Peer) flush() {
 	}
 }
 
+// read sends the responses of a READ.
+func (p *Peer) read(now uint64, f *roce.Frame) {
+	k := &f.Packet
+	var data []byte
+	if p.cfg.Read != nil {
+		data = p.cfg.Read(k.RETH.Address, k.RETH.RKey, k.RETH.Length)
+	}
+	if len(data) != int(k.RETH.Length) || data == nil {
+		p.send(now, p.answer(f, k.PSN, roce.Nak(roce.RemoteAccess)))
+		return
+	}
+	count := p.cfg.MTU.Packets(len(data))
+	for i := range count {
+		op := roce.ReadResponseMiddle
+		switch {
+		case count == 1:
+			op = roce.ReadResponseOnly
+		case i == 0:
+			op = roce.ReadResponseFirst
+		case i == count-1:
+			op = roce.ReadResponseLast
+		}
+		n := min(len(data), int(p.cfg.MTU))
+		at := max(now, p.free)
+		p.free = at + p.cfg.ReadGap
+		p.link(&p.out, at, p.Response(f, op, k.PSN.Add(i), roce.ACK(roce.CreditsInvalid), data[:n]))
+		data = data[n:]
+	}
+}
+
+// Response builds a READ response, whatever is right or wrong with it.
+func (p *Peer) Response(request *roce.Frame, op roce.Opcode, psn roce.PSN, s roce.Syndrome, data []byte) []byte {
+	f := roce.Frame{Dst: request.Src, Src: request.Dst, TTL: 64}
+	f.Flow = roce.Flow{Src: request.Flow.Dst, Dst: request.Flow.Src, SrcPort: request.Flow.SrcPort}
+	f.Packet.BTH = roce.BTH{Opcode: op, MigReq: true, PKey: roce.PKeyDefault, DestQP: p.cfg.RemoteQPN, PSN: psn}
+	f.Packet.AETH = roce.AETH{Syndrome: s, MSN: p.msn}
+	f.Packet.Payload = data
+	b := make([]byte, f.Len())
+	if _, err := f.Put(b); err != nil {
+		panic(err)
+	}
+	return b
+}
+
 func (p *Peer) accept(now uint64, f *roce.Frame) {
 	k := &f.Packet
 	p.chosen, p.nakked = false, false
 	p.Accepted++
+	if k.Opcode == roce.ReadRequest {
+		p.msn = (p.msn + 1) & roce.MSNMask
+		p.Reads++
+		p.flush()
+		p.expected = p.expected.Add(p.cfg.MTU.Packets(int(k.RETH.Length)))
+		p.read(now, f)
+		return
+	}
 	p.expected = p.expected.Add(1)
 	op := k.Opcode
 	if op.Starts() {

@@ -47,6 +47,8 @@ type Config struct {
 	Lease time.Duration
 	// NATS is how to reach the server; nil runs without.
 	NATS *rocelink.Access
+	// System is the computer that the board runs on.
+	System System
 	// Log takes what a person should know; nil discards it.
 	Log *slog.Logger
 	// Open opens an aperture; nil maps its file.
@@ -181,6 +183,7 @@ func (b *Board) poll() poll.Poll {
 // An error means that the configuration cannot work.
 func (b *Board) Run(ctx context.Context) error {
 	b.emit("board-started", "%s, model %s, %v, %v", b.cfg.Name, b.cfg.Description.Model, b.cfg.MAC, b.cfg.Address)
+	b.tellSystem()
 	failed := b.up.start()
 	b.background = true
 	timer := time.NewTimer(0)
@@ -301,6 +304,7 @@ func (b *Board) shutDown() {
 	b.event(rocelink.Event{Version: rocelink.Version, Kind: "board-stopped", Text: b.cfg.Name})
 	b.publish(b.cfg.Now())
 	b.mu.Unlock()
+	b.giveUpUpdate()
 	b.up.stop()
 	b.endWatching()
 }

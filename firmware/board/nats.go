@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -35,6 +37,8 @@ type uplink struct {
 
 	events chan rocelink.Event
 	latest chan []byte // the last status that is not published yet
+	// reported holds something once a status was handed to the server.
+	reported chan struct{}
 
 	mu      sync.Mutex
 	nc      *nats.Conn // nil before the first connection
@@ -50,6 +54,7 @@ func (u *uplink) init(b *Board) {
 	u.board, u.log = b, b.log
 	u.events = make(chan rocelink.Event, eventQueue)
 	u.latest = make(chan []byte, 1)
+	u.reported = make(chan struct{}, 1)
 }
 
 // status takes the board's last status. Callers are serialised by the board.
@@ -104,6 +109,10 @@ func (u *uplink) start() <-chan error {
 		return failed
 	}
 	u.done.Go(func() {
+		u.awaitClock(ctx)
+		if ctx.Err() != nil {
+			return
+		}
 		nc, svc, err := u.connect()
 		if err != nil {
 			failed <- err
@@ -113,6 +122,8 @@ func (u *uplink) start() <-chan error {
 		u.nc = nc
 		u.mu.Unlock()
 		last := rocelink.KeepLastState(nc, rocelink.BoardKey(u.board.cfg.Name), u.log)
+		u.done.Go(func() { u.keepImages(ctx, nc) })
+		u.done.Go(func() { u.keepClock(ctx, nc) })
 		u.serve(ctx, nc, last)
 		u.goodbye(nc, svc, last)
 	})
@@ -208,7 +219,8 @@ func (u *uplink) register(nc *nats.Conn) (micro.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name := range endpoints {
+	names := slices.Concat(slices.Collect(maps.Keys(endpoints)), slices.Collect(maps.Keys(machineEndpoints)))
+	for _, name := range names {
 		err := svc.AddEndpoint(name, micro.HandlerFunc(func(r micro.Request) { u.answer(name, r) }),
 			micro.WithEndpointSubject(rocelink.RequestSubject(b.cfg.Name, name)))
 		if err != nil {
@@ -236,7 +248,13 @@ func (u *uplink) watchName(nc *nats.Conn) error {
 }
 
 func (u *uplink) answer(endpoint string, r micro.Request) {
-	out, err := u.board.Handle(endpoint, r.Data())
+	var out []byte
+	var err error
+	if machineEndpoints[endpoint] != nil {
+		out, err = u.machine(endpoint, r)
+	} else {
+		out, err = u.board.Handle(endpoint, r.Data())
+	}
 	if err == nil {
 		err = r.Respond(out)
 	} else {
@@ -278,6 +296,7 @@ func (u *uplink) serve(ctx context.Context, nc *nats.Conn, last *rocelink.LastSt
 			return
 		case data := <-u.latest:
 			u.send(nc, rocelink.BoardStatusSubject(u.board.cfg.Name), data)
+			u.report(nc)
 			last.Put(data)
 		case e := <-u.events:
 			u.sendEvent(nc, e)

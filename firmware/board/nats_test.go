@@ -140,7 +140,7 @@ func TestService(t *testing.T) {
 	if err := json.Unmarshal(m.Data, &info); err != nil {
 		t.Fatal(err)
 	}
-	if info.Metadata["board"] != "board one" || info.Metadata["model"] != "demo" || info.Metadata["version"] == "" || len(info.Endpoints) != len(endpoints) {
+	if info.Metadata["board"] != "board one" || info.Metadata["model"] != "demo" || info.Metadata["version"] == "" || len(info.Endpoints) != len(endpoints)+len(machineEndpoints) {
 		t.Errorf("%+v", info)
 	}
 

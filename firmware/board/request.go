@@ -43,7 +43,11 @@ func (b *Board) Handle(endpoint string, data []byte) ([]byte, error) {
 	if b.stopped {
 		return nil, rocelink.Refuse(rocelink.CodeNoFabric, "%s: boardd stops", endpoint)
 	}
-	reply, err := answer(b, data)
+	var reply any
+	err := b.withheld(endpoint)
+	if err == nil {
+		reply, err = answer(b, data)
+	}
 	if b.hw != nil {
 		b.checkFault()
 	}

@@ -30,6 +30,7 @@ func (b *Board) status(now time.Time) rocelink.BoardStatus {
 		s.Link.Cages = append(s.Link.Cages, c.Name)
 	}
 	s.Modules, s.Clocks = b.modules(now), b.clockRecords()
+	b.describe(&s)
 	if b.hw == nil {
 		return s
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/u-root/u-root/pkg/dt"
 
+	"rocelink/boards/slot"
 	"rocelink/images/devicetree"
 )
 
@@ -34,6 +35,7 @@ var (
 // Image is a FIT image with one configuration.
 type Image struct {
 	Description string
+	Model       string    // of the board it is for; "" says nothing of it
 	Time        time.Time // to the second
 	Kernel      Part      // an arm64 kernel, gzip or none
 	DeviceTree  Part
@@ -77,12 +79,17 @@ func (m *Image) Write(w io.Writer) error {
 	kernel.Properties = append(kernel.Properties, dt.PropertyString("os", "linux"), address("entry", m.Kernel.Load))
 	ramdisk := m.Ramdisk.node(ramdiskNode, "ramdisk")
 	ramdisk.Properties = append(ramdisk.Properties, dt.PropertyString("os", "linux"))
+	model := func(*dt.Node) {}
+	if m.Model != "" {
+		model = dt.WithProperty(dt.PropertyString(slot.ModelProperty, m.Model))
+	}
 	root := dt.NewNode("",
 		dt.WithProperty(
 			dt.PropertyString("description", m.Description),
 			dt.PropertyU32("timestamp", uint32(m.Time.Unix())),
 			dt.PropertyU32("#address-cells", 1),
 		),
+		model,
 		dt.WithChildren(
 			dt.NewNode("images", dt.WithChildren(kernel, m.DeviceTree.node(treeNode, "flat_dt"), ramdisk)),
 			dt.NewNode("configurations",
@@ -136,6 +143,9 @@ func Read(data []byte) (*Image, error) {
 	m := &Image{Description: r.text(t.RootNode, "description")}
 	if p := r.property(t.RootNode, "timestamp"); len(p) == 4 {
 		m.Time = time.Unix(int64(binary.BigEndian.Uint32(p)), 0).UTC()
+	}
+	if p, ok := t.RootNode.LookProperty(slot.ModelProperty); ok {
+		m.Model = strings.TrimSuffix(string(p.Value), "\x00")
 	}
 	images, configs := r.child(t.RootNode, "images"), r.child(t.RootNode, "configurations")
 	config := r.child(configs, r.text(configs, "default"))

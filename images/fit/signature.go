@@ -1,37 +1,31 @@
 package fit
 
 import (
-	"crypto"
 	"crypto/ed25519"
 	"crypto/sha512"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
+
+	"rocelink/boards/slot"
 )
 
 // ErrSignature means that a signature is not that of the image under the key.
-var ErrSignature = errors.New("wrong signature")
-
-// context separates these signatures from others made with the same key
-// (Ed25519ph, RFC 8032, 5.1).
-const context = "rocelink image"
+var ErrSignature = slot.ErrSignature
 
 // Sign returns the detached signature of a whole image file: Ed25519ph, 64
 // bytes.
 func Sign(key ed25519.PrivateKey, image []byte) ([]byte, error) {
 	h := sha512.Sum512(image)
-	return key.Sign(nil, h[:], &ed25519.Options{Hash: crypto.SHA512, Context: context})
+	return key.Sign(nil, h[:], slot.SignatureOptions)
 }
 
 // Verify checks a detached signature. The error matches ErrSignature.
 func Verify(key ed25519.PublicKey, image, signature []byte) error {
-	if len(key) != ed25519.PublicKeySize {
-		return fmt.Errorf("public key of %d bytes, want %d: %w", len(key), ed25519.PublicKeySize, ErrSignature)
-	}
 	h := sha512.Sum512(image)
-	if err := ed25519.VerifyWithOptions(key, h[:], signature, &ed25519.Options{Hash: crypto.SHA512, Context: context}); err != nil {
-		return fmt.Errorf("image of %d bytes: %w", len(image), ErrSignature)
+	if err := slot.Verify(key, h[:], signature); err != nil {
+		return fmt.Errorf("image of %d bytes: %w", len(image), err)
 	}
 	return nil
 }
@@ -55,18 +49,4 @@ func ParseSigningKey(text []byte) (ed25519.PrivateKey, error) {
 }
 
 // ParsePublicKey reads a public key as `openssl pkey -pubout` writes it.
-func ParsePublicKey(text []byte) (ed25519.PublicKey, error) {
-	b, _ := pem.Decode(text)
-	if b == nil || b.Type != "PUBLIC KEY" {
-		return nil, errors.New("no PEM block PUBLIC KEY")
-	}
-	k, err := x509.ParsePKIXPublicKey(b.Bytes)
-	if err != nil {
-		return nil, err
-	}
-	key, ok := k.(ed25519.PublicKey)
-	if !ok {
-		return nil, fmt.Errorf("a key of type %T, want Ed25519", k)
-	}
-	return key, nil
-}
+func ParsePublicKey(text []byte) (ed25519.PublicKey, error) { return slot.ParsePublicKey(text) }

@@ -36,7 +36,7 @@ BOARD    ?= qemu-versal
 # The demo runs boardd on an emulated board only if one is asked for.
 DEMO_BOARD := $(if $(filter command line environment,$(origin BOARD)),$(BOARD))
 
-.PHONY: help demo build test check bench fleet generate tools package lab image run-board clean
+.PHONY: help demo build test check bench fleet generate tools package lab lab-uml image run-board clean
 .DEFAULT_GOAL := help
 
 help:
@@ -51,6 +51,7 @@ help:
 	@echo 'make image     the boot image of BOARD=$(BOARD), into $(BUILD)/$(BOARD) (rocelink-image boards lists them)'
 	@echo 'make run-board boot that image in QEMU against the software fabric (BOARD=qemu-versal or qemu-zcu102)'
 	@echo 'make lab       boot Linux with rdma_rxe in QEMU and test against it (long)'
+	@echo 'make lab-uml   the same on a user-mode Linux that it builds first (longer; says more about speed)'
 	@echo 'make package   rocelinkd and rocectl as .deb and .rpm, into $(BUILD)/packages'
 	@echo 'make build     the programs, into $(BIN)'
 	@echo 'make generate  what follows from the register table'
@@ -86,6 +87,9 @@ fleet: build
 
 lab:
 	@GO='$(GO)' .ci/lab
+
+lab-uml:
+	@GO='$(GO)' .ci/lab-uml
 
 package:
 	@GO='$(GO)' .ci/package

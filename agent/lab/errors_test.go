@@ -141,6 +141,7 @@ func TestErrorsBetweenRxeAndSoftwareProvider(t *testing.T) {
 
 // The guest's link goes down and comes back while the agent waits.
 func TestPortDownAndUp(t *testing.T) {
+	needsQEMU(t, "a user-mode port that goes down closes its file for good")
 	report(t)
 	ctx := bounded(t)
 	s := segments[0]

@@ -95,6 +95,7 @@ func allRun(h rocelink.HostStatus, count int, opens rocelink.Count) bool {
 
 // The port goes down and comes up again under running streams.
 func TestPortDownAndUpUnderStreams(t *testing.T) {
+	needsQEMU(t, "a user-mode port that goes down closes its file for good")
 	report(t)
 	ctx := bounded(t)
 	s := segments[1]

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 )
@@ -15,8 +16,11 @@ var ErrNoKernel = errors.New("no kernel")
 
 // Kernel is a kernel package that was unpacked into a folder, not installed.
 type Kernel struct {
-	Release string // as in 6.1.0-57-amd64
-	Image   string // path of what QEMU boots
+	Release string // as in 6.1.0-57-amd64; "" of a user-mode kernel
+	Image   string // path of what QEMU boots, or of the user-mode kernel
+	// UserMode: Image is a program of this machine, with all that it needs
+	// built in.
+	UserMode bool
 
 	modules map[string]string // path by name
 	folder  string
@@ -49,6 +53,18 @@ func OpenKernel(folder string) (*Kernel, error) {
 		return nil, fmt.Errorf("%w: %s has no uncompressed modules", ErrNoKernel, k.folder)
 	}
 	return k, nil
+}
+
+// OpenUserMode returns the kernel that is the program image.
+func OpenUserMode(image string) (*Kernel, error) {
+	path, err := filepath.Abs(image)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoKernel, err)
+	}
+	return &Kernel{Image: path, UserMode: true}, nil
 }
 
 // moduleName is the name the kernel knows a module by: a file may be spelt with

@@ -24,6 +24,7 @@ import (
 
 var (
 	cache   = flag.String("cache", "../../build/lab", "folder that holds the unpacked kernel and takes what the lab builds")
+	uml     = flag.String("uml", "", "user-mode `kernel` to run in place of QEMU; see .ci/lab-uml")
 	verbose = flag.Bool("console", false, "show the guest's console")
 	strict  = flag.Bool("strict", false, "build our programs for the guest with the race detector and cgocheck2, and run them with GOGC=1")
 )
@@ -83,6 +84,7 @@ func onEach(t *testing.T, run func(*testing.T, *segment)) {
 var results struct {
 	sync.Mutex
 	passed, failed, notRun int
+	leftOut                int // do not exist on this kernel
 	notes                  []string
 }
 
@@ -109,6 +111,19 @@ func report(t *testing.T) {
 	})
 }
 
+// needsQEMU says that a case cannot be had on a user-mode kernel, and why.
+func needsQEMU(t *testing.T, why string) {
+	t.Helper()
+	if *uml == "" {
+		return
+	}
+	results.Lock()
+	results.leftOut++
+	results.Unlock()
+	progress("left out        %s: %s", strings.TrimPrefix(t.Name(), "Test"), why)
+	t.SkipNow()
+}
+
 // note keeps a figure for the end.
 func note(format string, args ...any) {
 	results.Lock()
@@ -131,12 +146,16 @@ func progress(format string, args ...any) { fmt.Printf("lab: "+format+"\n", args
 func runLab(m *testing.M) (int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), labTime)
 	defer cancel()
-	kernel, err := OpenKernel(filepath.Join(*cache, "kernel"))
+	open := func() (*Kernel, error) { return OpenKernel(filepath.Join(*cache, "kernel")) }
+	if *uml != "" {
+		open = func() (*Kernel, error) { return OpenUserMode(*uml) }
+	}
+	kernel, err := open()
 	if err != nil {
 		return 0, err
 	}
 	began := time.Now()
-	progress("building the image for Linux %s", kernel.Release)
+	progress("building the image for Linux %s%s", kernel.Release, under(kernel))
 	image, err := buildImage(ctx, kernel)
 	if err != nil {
 		return 0, fmt.Errorf("build the image: %w", err)
@@ -180,12 +199,20 @@ func runLab(m *testing.M) (int, error) {
 	for _, n := range results.notes {
 		progress("%s", n)
 	}
-	progress("rdma_rxe of Linux %s: %d cases passed, %d failed, %d not run; boot %v, all %v", guest.Hello(), results.passed, results.failed,
-		results.notRun, guest.Booted.Round(time.Millisecond), time.Since(began).Round(time.Second))
+	progress("rdma_rxe of Linux %s%s: %d cases passed, %d failed, %d not run, %d left out; boot %v, all %v", guest.Hello(), under(kernel), results.passed, results.failed,
+		results.notRun, results.leftOut, guest.Booted.Round(time.Millisecond), time.Since(began).Round(time.Second))
 	if code == 0 && (results.notRun > 0 || results.passed == 0) {
 		code = 1 // what did not run was not shown
 	}
 	return code, nil
+}
+
+// under says what the guest runs on.
+func under(k *Kernel) string {
+	if k.UserMode {
+		return " (user mode)"
+	}
+	return " (QEMU)"
 }
 
 // configure makes the guest's interface and RDMA device.
@@ -244,6 +271,9 @@ func buildImage(ctx context.Context, k *Kernel) (string, error) {
 		Kernel:  k,
 		Modules: []string{"virtio_pci", "virtio_net", "crc32_generic", "rdma_rxe", "ib_uverbs"},
 		Files:   map[string]string{"/etc/libibverbs.d/rxe.driver": "/etc/libibverbs.d/rxe.driver"},
+	}
+	if k.UserMode {
+		img.Modules = nil
 	}
 	for _, p := range tools {
 		at, err := exec.LookPath(p)

@@ -5,6 +5,8 @@ package lab
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -28,13 +30,17 @@ const Emulator = "qemu-system-x86_64"
 const (
 	// BootTime bounds the time from the start of QEMU to the guest's first
 	// word.
-	BootTime = 2 * time.Minute
+	BootTime        = 2 * time.Minute
+	defaultMemoryMB = 768
 	// powerOffTime is how long a guest may take to power off before QEMU is
 	// killed.
 	powerOffTime = 5 * time.Second
-	// hostFromGuest is this process as the guest sees it through QEMU's user
-	// network.
+	// hostFromGuest is this process as the guest sees it: through QEMU's user
+	// network, or at the other end of controlTAP.
 	hostFromGuest = "10.0.2.2"
+	// controlTAP is the control port of a user-mode guest here. It has address
+	// hostFromGuest; whoever starts the machine has made it.
+	controlTAP = "lab0"
 )
 
 // ErrNoEmulator means that QEMU is not installed.
@@ -45,8 +51,8 @@ type Config struct {
 	Kernel *Kernel
 	Image  string // file that Image.WriteFile made
 
-	CPUs     int // 0 is 2
-	MemoryMB int // 0 is 768
+	CPUs     int // 0 is 2; a user-mode guest has one
+	MemoryMB int // 0 is defaultMemoryMB
 	// Cables are the guest's network ports eth1, eth2 and so on; eth0 is the
 	// control port.
 	Cables []Cable
@@ -61,6 +67,13 @@ type Cable struct {
 	MTU int      // largest packet of the interface; 0 is 1500
 }
 
+func (c Cable) mtu() int {
+	if c.MTU == 0 {
+		return 1500
+	}
+	return c.MTU
+}
+
 // Machine is a guest that runs.
 type Machine struct {
 	*remote.Client
@@ -69,6 +82,7 @@ type Machine struct {
 	// Booted is how long it took to the guest's first word.
 	Booted time.Duration
 
+	listen  net.IP // where the guest reaches us
 	console *console
 	ended   chan struct{} // closed after err is set
 	err     error
@@ -106,18 +120,22 @@ func (c *console) last(lines int) string {
 // Start boots a machine and returns when its programs can be run. The machine
 // ends with Close, when ctx is done, and with this process.
 func Start(ctx context.Context, cfg Config) (_ *Machine, err error) {
-	emulator, err := exec.LookPath(Emulator)
-	if err != nil {
+	m := &Machine{console: &console{to: cfg.Console}, ended: make(chan struct{}), listen: net.IPv4(127, 0, 0, 1)}
+	emulator, words := cfg.Kernel.Image, userModeArguments
+	if cfg.Kernel.UserMode {
+		m.listen = net.ParseIP(hostFromGuest)
+	} else if emulator, err = exec.LookPath(Emulator); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoEmulator, err)
+	} else {
+		words = arguments
 	}
 	began := time.Now()
-	ln, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	ln, err := m.Listen()
 	if err != nil {
 		return nil, fmt.Errorf("listen for the guest: %w", err)
 	}
 	defer func() { _ = ln.Close() }()
 
-	m := &Machine{console: &console{to: cfg.Console}, ended: make(chan struct{})}
 	cables, err := m.plug(cfg.Cables)
 	defer func() {
 		for _, f := range cables {
@@ -132,9 +150,12 @@ func Start(ctx context.Context, cfg Config) (_ *Machine, err error) {
 		return nil, err
 	}
 	ctx, m.kill = context.WithCancel(ctx)
-	cmd := exec.CommandContext(ctx, emulator, arguments(&cfg, ln.Addr().(*net.TCPAddr).Port)...)
+	cmd := exec.CommandContext(ctx, emulator, words(&cfg, ln.Addr().(*net.TCPAddr).Port)...)
 	cmd.ExtraFiles = cables
 	cmd.Stdout, cmd.Stderr = m.console, m.console
+	// A user-mode kernel has a process for each of its guest's.
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = powerOffTime
 	started := make(chan error, 1)
 	go m.run(cmd, started)
 	if err := <-started; err != nil {
@@ -176,7 +197,7 @@ func (m *Machine) run(cmd *exec.Cmd, started chan<- error) {
 		return
 	}
 	if err := cmd.Wait(); err != nil {
-		m.err = fmt.Errorf("%s: %w", Emulator, err)
+		m.err = fmt.Errorf("%s: %w", cmd.Path, err)
 	}
 }
 
@@ -193,15 +214,44 @@ func (m *Machine) plug(cables []Cable) (theirs []*os.File, err error) {
 	return theirs, nil
 }
 
+// seedBytes are as many as the kernel's generator wants (Linux,
+// drivers/char/random.c, POOL_READY_BITS).
+const seedBytes = 32
+
+// firstExtraFile is behind the standard three, see exec.Cmd.
+const firstExtraFile = 3
+
+// userModeArguments is the command line of a user-mode kernel (Linux,
+// Documentation/virt/uml/user_mode_linux_howto_v2.rst): vec0 is the control
+// port, the cables follow.
+func userModeArguments(cfg *Config, port int) []string {
+	memory := cfg.MemoryMB
+	if memory == 0 {
+		memory = defaultMemoryMB
+	}
+	seed := make([]byte, seedBytes)
+	_, _ = rand.Read(seed) // never fails (crypto/rand)
+	args := []string{
+		fmt.Sprintf("mem=%dM", memory), "initrd=" + cfg.Image, "con=null", "ssl=null", "con0=null,fd:1", "loglevel=4", "panic=-1",
+		fmt.Sprintf("lab.host=%s:%d", hostFromGuest, port),
+		// It has no source of entropy of its own.
+		"lab.seed=" + hex.EncodeToString(seed),
+		"vec0:transport=tap,ifname=" + controlTAP,
+	}
+	for i, c := range cfg.Cables {
+		args = append(args, fmt.Sprintf("vec%d:transport=fd,fd=%d,mac=%v,mtu=%d,depth=64", i+1, firstExtraFile+i, c.MAC, c.mtu()))
+	}
+	return args
+}
+
 // arguments is QEMU's command line.
 func arguments(cfg *Config, port int) []string {
-	const firstExtraFile = 3 // behind the standard three, see exec.Cmd
 	cpus, memory := cfg.CPUs, cfg.MemoryMB
 	if cpus == 0 {
 		cpus = 2
 	}
 	if memory == 0 {
-		memory = 768
+		memory = defaultMemoryMB
 	}
 	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
@@ -216,13 +266,9 @@ func arguments(cfg *Config, port int) []string {
 		"-device", "virtio-net-pci,netdev=control,romfile=",
 	}
 	for i, c := range cfg.Cables {
-		mtu := c.MTU
-		if mtu == 0 {
-			mtu = 1500
-		}
 		args = append(args,
 			"-netdev", fmt.Sprintf("dgram,id=wire%d,local.type=fd,local.str=%d", i, firstExtraFile+i),
-			"-device", fmt.Sprintf("virtio-net-pci,netdev=wire%d,mac=%v,host_mtu=%d,romfile=", i, c.MAC, mtu))
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=wire%d,mac=%v,host_mtu=%d,romfile=", i, c.MAC, c.mtu()))
 	}
 	return args
 }
@@ -236,12 +282,18 @@ func (m *Machine) ConsoleTail() string { return m.console.last(40) }
 // DialGuest connects to a TCP address that the guest reaches, for instance a
 // server on its loopback interface. It tries until ctx ends.
 func (m *Machine) DialGuest(ctx context.Context, address string) (net.Conn, error) {
-	ln, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	ln, err := m.Listen()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = ln.Close() }()
 	return m.Dial(ctx, address, ln, fromGuest(ln))
+}
+
+// Listen listens for one of the guest's programs, which finds it at
+// hostFromGuest and the same port.
+func (m *Machine) Listen() (*net.TCPListener, error) {
+	return net.ListenTCP("tcp4", &net.TCPAddr{IP: m.listen})
 }
 
 // fromGuest is a listener of this process as the guest reaches it.

@@ -57,7 +57,7 @@ func (w bandwidth) args(s *segment, size uint32, count uint64, port int, host ..
 // listen takes one TCP connection of the guest.
 func listen(ctx context.Context, t *testing.T) (port int, accept func() net.Conn) {
 	t.Helper()
-	ln, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	ln, err := guest.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,11 +5,13 @@
 // runs what package remote asks for, until the host says to power off or is
 // gone.
 //
-// The kernel's command line names the host: lab.host=10.0.2.2:PORT.
+// The kernel's command line names the host: lab.host=10.0.2.2:PORT. It may have
+// random bytes for the kernel: lab.seed=HEX.
 package main
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -17,6 +19,7 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -62,6 +65,12 @@ func run() error {
 	}
 	_ = os.Setenv("PATH", "/bin:/sbin:/usr/bin:/usr/sbin")
 	_ = os.Setenv("HOME", "/tmp")
+	if err := rename(); err != nil {
+		return err
+	}
+	if err := seed(); err != nil {
+		return err
+	}
 	for _, c := range []string{
 		"ip link set lo up",
 		"ip link set " + control + " up",
@@ -124,6 +133,53 @@ func loadModules() error {
 		_ = f.Close()
 		if err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("load %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// seed gives the kernel the random bytes of its command line, if it has any.
+func seed() error {
+	text, err := argument("lab.seed")
+	if err != nil {
+		return nil
+	}
+	b, err := hex.DecodeString(text)
+	if err != nil {
+		return fmt.Errorf("lab.seed: %w", err)
+	}
+	f, err := os.OpenFile("/dev/random", os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	// struct rand_pool_info (Linux, include/uapi/linux/random.h).
+	var pool struct {
+		bits, bytes int32
+		buffer      [64]byte
+	}
+	pool.bytes = int32(copy(pool.buffer[:], b))
+	pool.bits = 8 * pool.bytes
+	if _, _, e := unix.Syscall(unix.SYS_IOCTL, f.Fd(), unix.RNDADDENTROPY, uintptr(unsafe.Pointer(&pool))); e != 0 {
+		return fmt.Errorf("add entropy: %w", e)
+	}
+	return nil
+}
+
+// rename gives the ports of a user-mode kernel the names they have elsewhere.
+func rename() error {
+	const here, elsewhere = "vec", "eth"
+	all, err := net.Interfaces()
+	if err != nil {
+		return err
+	}
+	for _, i := range all {
+		number, ok := strings.CutPrefix(i.Name, here)
+		if !ok {
+			continue
+		}
+		if out, err := exec.Command("ip", "link", "set", i.Name, "name", elsewhere+number).CombinedOutput(); err != nil {
+			return fmt.Errorf("rename %s: %w: %s", i.Name, err, out)
 		}
 	}
 	return nil

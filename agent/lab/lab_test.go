@@ -30,7 +30,12 @@ var (
 )
 
 // labTime bounds the whole lab, boot included.
-const labTime = 8 * time.Minute
+func labTime() time.Duration {
+	if *strict {
+		return 15 * time.Minute
+	}
+	return 9 * time.Minute
+}
 
 // guest is the machine that all cases use: one boot, many cases.
 var guest *Machine
@@ -144,7 +149,7 @@ func TestMain(m *testing.M) {
 func progress(format string, args ...any) { fmt.Printf("lab: "+format+"\n", args...) }
 
 func runLab(m *testing.M) (int, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), labTime)
+	ctx, cancel := context.WithTimeout(context.Background(), labTime())
 	defer cancel()
 	open := func() (*Kernel, error) { return OpenKernel(filepath.Join(*cache, "kernel")) }
 	if *uml != "" {

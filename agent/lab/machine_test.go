@@ -83,3 +83,38 @@ func TestConsoleKeepsItsEnd(t *testing.T) {
 		t.Errorf("%d bytes are kept", len(c.tail))
 	}
 }
+
+func TestUserModeArguments(t *testing.T) {
+	cfg := &Config{Kernel: &Kernel{UserMode: true}, Image: "/i", Cables: []Cable{{MAC: portMAC}, {MAC: farMAC, MTU: 4200}}}
+	args := userModeArguments(cfg, 4711)
+	for _, want := range []string{"mem=768M", "initrd=/i", "lab.host=10.0.2.2:4711", "vec0:transport=tap,ifname=lab0",
+		"vec1:transport=fd,fd=3,mac=02:00:00:00:00:01,mtu=1500,depth=64", "vec2:transport=fd,fd=4,mac=02:00:00:00:00:02,mtu=4200,depth=64"} {
+		if !slices.Contains(args, want) {
+			t.Errorf("no %q in %q", want, args)
+		}
+	}
+	seed := func(args []string) string {
+		i := slices.IndexFunc(args, func(s string) bool { return strings.HasPrefix(s, "lab.seed=") })
+		return args[i]
+	}
+	if a, b := seed(args), seed(userModeArguments(cfg, 1)); len(a) != len("lab.seed=")+2*seedBytes || a == b {
+		t.Errorf("%q, %q", a, b)
+	}
+}
+
+func TestOpenUserMode(t *testing.T) {
+	image := filepath.Join(t.TempDir(), "linux")
+	if _, err := OpenUserMode(image); !errors.Is(err, ErrNoKernel) {
+		t.Error(err)
+	}
+	if err := os.WriteFile(image, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	k, err := OpenUserMode(image)
+	if err != nil || !k.UserMode || k.Image != image {
+		t.Errorf("%+v, %v", k, err)
+	}
+	if m, err := k.Modules(); err != nil || len(m) > 0 {
+		t.Errorf("modules %v, %v", m, err)
+	}
+}

@@ -324,3 +324,74 @@ var (
 	CMACRSFECEnableRx            = Field{0, 1}  // Receive direction.
 	CMACRSFECEnableTx            = Field{1, 1}  // Transmit direction.
 )
+
+// AXI IIC: registers.
+const (
+	IICGIE       Reg = 0x001c // Global interrupt enable.
+	IICISR       Reg = 0x0020 // Interrupt status; a one that is written toggles the bit.
+	IICIER       Reg = 0x0028 // Interrupt enable, bits as ISR.
+	IICSoftReset Reg = 0x0040 // Writing 0xA resets the core.
+	IICControl   Reg = 0x0100 // Control.
+	IICStatus    Reg = 0x0104 // Status.
+	IICTxFIFO    Reg = 0x0108 // Transmit FIFO.
+	IICRxFIFO    Reg = 0x010c // Receive FIFO; reading takes a byte out.
+	IICTxCount   Reg = 0x0114 // Entries in the transmit FIFO less one.
+	IICRxCount   Reg = 0x0118 // Bytes in the receive FIFO less one.
+	IICRxLimit   Reg = 0x0120 // Bytes less one at which RxFull is set and the core holds the clock.
+
+	IICSpan = 0x200 // bytes the block decodes
+)
+
+// AXI IIC: fields.
+var (
+	IICGIEEnable            = Field{31, 1} // Let interrupts out.
+	IICISRArbitrationLost   = Field{0, 1}  // Another master has the bus.
+	IICISRTxError           = Field{1, 1}  // No acknowledge to what was sent; also set by the master's own at the end of a read.
+	IICISRTxEmpty           = Field{2, 1}  // The transmit FIFO ran empty.
+	IICISRRxFull            = Field{3, 1}  // The receive FIFO reached RxLimit.
+	IICISRNotBusy           = Field{4, 1}  // The bus became free.
+	IICISRAddressed         = Field{5, 1}  // Addressed as a slave.
+	IICISRNotAddressed      = Field{6, 1}  // No longer addressed as a slave.
+	IICISRTxHalf            = Field{7, 1}  // The transmit FIFO is half empty.
+	IICSoftResetKey         = Field{0, 4}  // What is written.
+	IICControlEnable        = Field{0, 1}  // Work.
+	IICControlTxReset       = Field{1, 1}  // Empty the transmit FIFO.
+	IICControlMaster        = Field{2, 1}  // 0 to 1 makes a start, 1 to 0 a stop; left to the core in dynamic mode.
+	IICControlTransmit      = Field{3, 1}  // Direction, as a master.
+	IICControlNoAck         = Field{4, 1}  // Do not acknowledge what is received.
+	IICControlRepeatedStart = Field{5, 1}  // Make a repeated start.
+	IICControlGeneralCall   = Field{6, 1}  // Answer to the general call.
+	IICStatusGeneralCall    = Field{0, 1}  // Addressed by the general call.
+	IICStatusAddressed      = Field{1, 1}  // Addressed as a slave.
+	IICStatusBusy           = Field{2, 1}  // The bus is in use.
+	IICStatusSlaveRead      = Field{3, 1}  // Direction, as a slave.
+	IICStatusTxFull         = Field{4, 1}  // The transmit FIFO is full.
+	IICStatusRxFull         = Field{5, 1}  // The receive FIFO is full.
+	IICStatusRxEmpty        = Field{6, 1}  // The receive FIFO is empty.
+	IICStatusTxEmpty        = Field{7, 1}  // The transmit FIFO is empty.
+	IICTxFIFOData           = Field{0, 8}  // Address and direction, byte, or number of bytes to read.
+	IICTxFIFOStart          = Field{8, 1}  // Make a start before it (dynamic mode).
+	IICTxFIFOStop           = Field{9, 1}  // Make a stop after it (dynamic mode).
+	IICRxFIFOData           = Field{0, 8}  // The byte.
+	IICTxCountLess1         = Field{0, 4}  // Entries less one.
+	IICRxCountLess1         = Field{0, 4}  // Bytes less one.
+	IICRxLimitLess1         = Field{0, 4}  // Bytes less one.
+)
+
+// Values of IICSoftResetKey.
+const (
+	IICSoftResetKeyReset = 10 // reset
+)
+
+// AXI GPIO: registers.
+const (
+	GPIOData  Reg = 0x0000 // Lines of channel 1: writing drives outputs, reading tells inputs.
+	GPIOTri   Reg = 0x0004 // Direction of channel 1: 1 is an input.
+	GPIOData2 Reg = 0x0008 // Lines of channel 2.
+	GPIOTri2  Reg = 0x000c // Direction of channel 2: 1 is an input.
+
+	GPIOSpan = 0x200 // bytes the block decodes
+)
+
+// AXI GPIO: fields.
+var ()

@@ -27,25 +27,30 @@ type CompletionQueue interface {
 // WorkCompletion says how a work request ended. If Status is not Success only
 // ID, Status, QPN and VendorError mean anything, and ID may be rubbish on some
 // devices: check it before use.
+//
+// It is struct ibv_wc of libibverbs, member by member, so that a driver writes
+// into the caller's array and nothing is copied.
 type WorkCompletion struct {
 	ID          uint64
 	Status      Status
 	Opcode      Opcode
-	Flags       CompletionFlags
+	VendorError uint32
 	ByteLen     uint32 // bytes received; some devices say 0 for RecvRDMAWithImm
 	Imm         uint32 // host order; valid with WithImm
 	QPN         uint32
-	VendorError uint32
+	_           uint32 // src_qp, of datagrams
+	Flags       CompletionFlags
+	_           [8]byte // P_Key index and addresses, of datagrams
 }
 
 // CompletionFlags tell which fields of a completion are valid.
-type CompletionFlags uint8
+type CompletionFlags uint32
 
 // WithImm: Imm is valid.
 const WithImm CompletionFlags = 1 << 1 // IBV_WC_WITH_IMM
 
 // Opcode is the kind of work that completed (enum ibv_wc_opcode).
-type Opcode uint8
+type Opcode uint32
 
 // Opcodes of work completions.
 const (
@@ -70,11 +75,11 @@ func (o Opcode) String() string {
 	case OpRecvRDMAWithImm:
 		return "RECV_RDMA_WITH_IMM"
 	}
-	return fmt.Sprintf("opcode %d", uint8(o))
+	return fmt.Sprintf("opcode %d", uint32(o))
 }
 
 // Status is how a work request ended (enum ibv_wc_status).
-type Status uint8
+type Status uint32
 
 // Statuses of work completions, in the order of enum ibv_wc_status.
 const (
@@ -136,15 +141,15 @@ var statusNames = [Statuses]struct{ name, remedy string }{
 
 // String returns the name of the status.
 func (s Status) String() string {
-	if int(s) < Statuses {
+	if s < Statuses {
 		return statusNames[s].name
 	}
-	return fmt.Sprintf("status %d", uint8(s))
+	return fmt.Sprintf("status %d", uint32(s))
 }
 
 // Remedy says what to do about the status; "" when nothing general helps.
 func (s Status) Remedy() string {
-	if int(s) < Statuses {
+	if s < Statuses {
 		return statusNames[s].remedy
 	}
 	return ""

@@ -25,8 +25,8 @@ import (
 	"rocelink/agent/verbs"
 )
 
-// C writes verbs.WorkCompletions as struct rl_wc: these do not compile if the
-// layouts differ.
+// The library writes verbs.WorkCompletions as struct ibv_wc, which shim.c holds
+// against struct rl_wc: these do not compile if the layouts differ.
 var (
 	wcGo verbs.WorkCompletion
 	wcC  C.struct_rl_wc

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 enum {
-	// Most work completions and receives a call of the library; Go asks for
-	// no more than 256 at once (receive.MaxBatch).
+	// Most receives a call of the library; Go posts no more than 256 at once
+	// (receive.MaxBatch).
 	batch = 256,
 	// Acknowledging a completion event takes a lock, so it is done rarely.
 	ack_every = 64,
@@ -73,7 +73,6 @@ struct rl_cq {
 	int wake_fd;
 	unsigned unacked; // the poller's
 	int overrun;
-	struct ibv_wc wcs[batch];
 };
 
 struct rl_qp {
@@ -458,22 +457,27 @@ int rl_wait(struct rl_guard *g, struct rl_cq *cq, int64_t timeout_ns)
 	return rc;
 }
 
-static void copy_completions(struct rl_wc *restrict out, const struct ibv_wc *restrict in, int n)
+#define SAME_PLACE(mine, theirs) \
+	_Static_assert(offsetof(struct rl_wc, mine) == offsetof(struct ibv_wc, theirs), #theirs); \
+	_Static_assert(sizeof(((struct rl_wc *)0)->mine) == sizeof(((struct ibv_wc *)0)->theirs), #theirs)
+SAME_PLACE(id, wr_id);
+SAME_PLACE(status, status);
+SAME_PLACE(opcode, opcode);
+SAME_PLACE(vendor_error, vendor_err);
+SAME_PLACE(byte_len, byte_len);
+SAME_PLACE(imm, imm_data);
+SAME_PLACE(qpn, qp_num);
+SAME_PLACE(src_qp, src_qp);
+SAME_PLACE(flags, wc_flags);
+_Static_assert(sizeof(struct rl_wc) == sizeof(struct ibv_wc), "struct ibv_wc");
+
+// finish makes of what the driver wrote what Go expects, in place and without a
+// branch: immediates in host order, no flag after an error.
+static void finish(struct ibv_wc *wcs, int n)
 {
 	for (int i = 0; i < n; i++) {
-		unsigned status = in[i].status;
-		// After an error no flag is valid.
-		uint8_t flags = status == IBV_WC_SUCCESS ? (uint8_t)in[i].wc_flags : 0;
-		out[i] = (struct rl_wc){
-			.id = in[i].wr_id,
-			.status = status > 255 ? 255 : (uint8_t)status,
-			.opcode = (uint8_t)in[i].opcode,
-			.flags = flags,
-			.byte_len = in[i].byte_len,
-			.imm = ntohl(in[i].imm_data),
-			.qpn = in[i].qp_num,
-			.vendor_error = in[i].vendor_err,
-		};
+		wcs[i].imm_data = ntohl(wcs[i].imm_data);
+		wcs[i].wc_flags &= -(unsigned)(wcs[i].status == IBV_WC_SUCCESS);
 	}
 }
 
@@ -485,15 +489,13 @@ int64_t rl_poll(struct rl_guard *g, struct rl_cq *cq, struct rl_wc *out, int n, 
 	// These first: what was completed before them is in the queue by then.
 	int overrun = __atomic_load_n(&cq->overrun, __ATOMIC_ACQUIRE);
 	int gone = __atomic_load_n(&cq->device->gone, __ATOMIC_ACQUIRE);
-	struct ibv_wc *wcs = cq->wcs;
-	if (n > batch)
-		n = batch;
+	struct ibv_wc *wcs = (struct ibv_wc *)out;
 	do {
 		errno = 0;
 		rc = ibv_poll_cq(cq->cq, n, wcs);
 	} while (!rc && --looks > 0);
 	if (__builtin_expect(rc > 0, 1)) {
-		copy_completions(out, wcs, rc);
+		finish(wcs, rc);
 	} else if (rc < 0) {
 		rc = gone ? -ENODEV : overrun ? -EOVERFLOW : failure(rc);
 	} else if (gone) {

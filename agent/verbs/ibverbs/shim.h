@@ -26,16 +26,19 @@ enum {
 	rl_failed = 2, // -ENOTCONN: the queue pair is in error
 };
 
-// rl_wc has the layout of verbs.WorkCompletion.
+// rl_wc has the layout of verbs.WorkCompletion, which is that of struct ibv_wc.
+// It exists because Go cannot name members of an anonymous union.
 struct rl_wc {
 	uint64_t id;
-	uint8_t status;
-	uint8_t opcode;
-	uint8_t flags;
+	uint32_t status;
+	uint32_t opcode;
+	uint32_t vendor_error;
 	uint32_t byte_len;
 	uint32_t imm;
 	uint32_t qpn;
-	uint32_t vendor_error;
+	uint32_t src_qp;
+	uint32_t flags;
+	uint16_t rest[4];
 };
 
 // rl_receive has the layout of verbs.ReceiveRequest.

@@ -24,9 +24,7 @@ type CompletionQueue struct {
 	qps     []*QueuePair // whose receives complete here
 	users   int          // queue pairs that name it at all
 
-	notify chan struct{}
-	wake   chan struct{}
-	timer  *time.Timer
+	bell verbs.Bell
 }
 
 // CreateCQ implements verbs.Device.
@@ -44,8 +42,7 @@ func (d *Device) CreateCQ(depth int) (verbs.CompletionQueue, error) {
 	if err != nil {
 		return nil, d.p.record(StepCreateCQ, "cq", fmt.Errorf("create completion queue: %w", err))
 	}
-	cq := &CompletionQueue{p: d.p, d: d, ring: make([]verbs.WorkCompletion, depth),
-		notify: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
+	cq := &CompletionQueue{p: d.p, d: d, ring: make([]verbs.WorkCompletion, depth), bell: verbs.NewBell()}
 	d.p.mu.Lock()
 	cq.object = fmt.Sprintf("cq %d", len(d.p.cqs)+1)
 	d.p.cqs = append(d.p.cqs, cq)
@@ -95,10 +92,7 @@ func (cq *CompletionQueue) signal() {
 		return
 	}
 	cq.armed = false
-	select {
-	case cq.notify <- struct{}{}:
-	default:
-	}
+	cq.bell.Ring()
 }
 
 // Poll implements verbs.CompletionQueue. Generators fill what room there is
@@ -143,10 +137,7 @@ func (cq *CompletionQueue) Arm() error {
 	if cq.closed {
 		return fmt.Errorf("arm %s: %w", cq.object, verbs.ErrClosed)
 	}
-	select {
-	case <-cq.notify:
-	default:
-	}
+	cq.bell.Hush()
 	cq.armed = true
 	for _, qp := range cq.qps {
 		if qp.generates() {
@@ -167,33 +158,12 @@ func (cq *CompletionQueue) Wait(timeout time.Duration) (bool, error) {
 	if closed {
 		return false, fmt.Errorf("wait on %s: %w", cq.object, verbs.ErrClosed)
 	}
-	var over <-chan time.Time
-	if timeout >= 0 {
-		if cq.timer == nil {
-			cq.timer = time.NewTimer(timeout)
-		} else {
-			cq.timer.Reset(timeout)
-		}
-		defer cq.timer.Stop()
-		over = cq.timer.C
-	}
-	select {
-	case <-cq.notify:
-		return true, nil
-	case <-cq.wake:
-	case <-over:
-	}
-	return false, nil
+	return cq.bell.Await(timeout), nil
 }
 
 // Wake implements verbs.CompletionQueue. With nobody waiting, the next Wait
 // returns at once.
-func (cq *CompletionQueue) Wake() {
-	select {
-	case cq.wake <- struct{}{}:
-	default:
-	}
-}
+func (cq *CompletionQueue) Wake() { cq.bell.Wake() }
 
 // Close implements verbs.CompletionQueue.
 func (cq *CompletionQueue) Close() error {

@@ -13,9 +13,7 @@ type completionQueue struct {
 	device *device
 	ring   []verbs.WorkCompletion // power of two, no pointers
 	depth  uint64
-	notify chan struct{}
-	wake   chan struct{}
-	timer  *time.Timer // the waiter's
+	bell   verbs.Bell
 
 	// Under the device's mutex.
 	users    int // queue pairs that name it
@@ -54,8 +52,7 @@ func (d *device) CreateCQ(depth int) (verbs.CompletionQueue, error) {
 		device: d,
 		ring:   make([]verbs.WorkCompletion, ceilPow2(depth)),
 		depth:  uint64(depth),
-		notify: make(chan struct{}, 1),
-		wake:   make(chan struct{}, 1),
+		bell:   verbs.NewBell(),
 	}, nil
 }
 
@@ -86,10 +83,7 @@ func (cq *completionQueue) push(wc *verbs.WorkCompletion) bool {
 // signal wakes the waiter if it asked for it.
 func (cq *completionQueue) signal() {
 	if cq.armed.Load() && cq.armed.CompareAndSwap(true, false) {
-		select {
-		case cq.notify <- struct{}{}:
-		default:
-		}
+		cq.bell.Ring()
 	}
 }
 
@@ -122,11 +116,7 @@ func (cq *completionQueue) Arm() error {
 	if cq.closed.Load() {
 		return fmt.Errorf("arm completion queue: %w", verbs.ErrClosed)
 	}
-	// A notification nobody waited for is of a completion before this call.
-	select {
-	case <-cq.notify:
-	default:
-	}
+	cq.bell.Hush()
 	cq.armed.Store(true)
 	return nil
 }
@@ -136,33 +126,12 @@ func (cq *completionQueue) Wait(timeout time.Duration) (bool, error) {
 	if cq.closed.Load() {
 		return false, fmt.Errorf("wait on completion queue: %w", verbs.ErrClosed)
 	}
-	var over <-chan time.Time
-	if timeout >= 0 {
-		if cq.timer == nil {
-			cq.timer = time.NewTimer(timeout)
-		} else {
-			cq.timer.Reset(timeout)
-		}
-		defer cq.timer.Stop()
-		over = cq.timer.C
-	}
-	select {
-	case <-cq.notify:
-		return true, nil
-	case <-cq.wake:
-	case <-over:
-	}
-	return false, nil
+	return cq.bell.Await(timeout), nil
 }
 
 // Wake implements verbs.CompletionQueue. With nobody waiting, the next Wait
 // returns at once.
-func (cq *completionQueue) Wake() {
-	select {
-	case cq.wake <- struct{}{}:
-	default:
-	}
-}
+func (cq *completionQueue) Wake() { cq.bell.Wake() }
 
 // Close implements verbs.CompletionQueue.
 func (cq *completionQueue) Close() error {

@@ -182,10 +182,12 @@ func (b *Board) poll() poll.Poll {
 // Run works until ctx ends, then closes every stream, says so, and returns.
 // An error means that the configuration cannot work.
 func (b *Board) Run(ctx context.Context) error {
+	b.mu.Lock()
+	b.background = true
 	b.emit("board-started", "%s, model %s, %v, %v", b.cfg.Name, b.cfg.Description.Model, b.cfg.MAC, b.cfg.Address)
+	b.mu.Unlock()
 	b.tellSystem()
 	failed := b.up.start()
-	b.background = true
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var err error

@@ -41,9 +41,11 @@ func description(t *testing.T) *boards.Board {
 	return d
 }
 
-func newBench(t *testing.T) *bench {
+func newBench(t *testing.T) *bench { return newBenchOf(t, nil) }
+
+func newBenchOf(t *testing.T, change func(*Config)) *bench {
 	x := &bench{t: t, f: fabrictest.New(), now: time.Unix(1e9, 0)}
-	b, err := New(Config{
+	cfg := Config{
 		Name: "b1", Description: description(t), MAC: boards.NameMAC("b1"), Address: netip.MustParseAddr("10.0.0.1"),
 		Open: func(boards.Aperture) (Registers, error) {
 			x.opens++
@@ -53,7 +55,12 @@ func newBench(t *testing.T) *bench {
 			return registers{x.f}, nil
 		},
 		Now: func() time.Time { return x.now }, Sleep: func(d time.Duration) { x.now = x.now.Add(d) },
-	})
+		NATS: &rocelink.Access{}, // events are queued; nothing connects before Run
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	b, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

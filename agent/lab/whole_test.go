@@ -393,7 +393,14 @@ func TestWholePathSurvivesKill(t *testing.T) {
 	equal(t, "the device's address", h.Device.Address, s.guestIP.String())
 	equal(t, "the device's port is active", h.Device.Active, true)
 	equal(t, "streams of the host", len(h.Streams), len(verbs))
-	equal(t, "streams of the board", len(b.Streams), len(verbs))
+	// The board may still list the sessions that were replaced.
+	running := 0
+	for _, x := range b.Streams {
+		if x.State == rocelink.StreamRunning {
+			running++
+		}
+	}
+	equal(t, "running streams of the board", running, len(verbs))
 	for _, x := range h.Streams {
 		equal(t, x.Stream+": state", x.State, hoststream.StateRunning)
 		equal(t, x.Stream+": opens", x.Opens, 1)

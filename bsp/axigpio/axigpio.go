@@ -1,8 +1,8 @@
 // Package axigpio is the lines of an AXI GPIO core (AMD PG144) as periph's
 // gpio.PinIO: lines 0 to 31 are those of channel 1, 32 to 63 those of channel 2.
 //
-// Lines are not touched before they are used. The core does not tell what it
-// drives, so that the levels of its outputs are those last driven here.
+// Lines are not touched before they are used. The level of an output is the one
+// last driven here.
 package axigpio
 
 import (
@@ -38,7 +38,7 @@ type Chip struct {
 	mu     sync.Mutex
 	output [channels]uint32 // as last written
 	tri    [channels]uint32 // 1: input
-	known  [channels]bool   // tri was read
+	known  [channels]bool   // both were read
 }
 
 // New is the core whose registers begin at 0 of the bus. It touches nothing.
@@ -61,15 +61,30 @@ func registers(channel int) (data, tri regs.Reg) {
 	return regs.GPIOData2, regs.GPIOTri2
 }
 
+// learn reads what a channel drives already, from before this program: the pins
+// of its outputs, where the core shows them. The caller holds the lock.
+func (c *Chip) learn(p *pin) error {
+	if c.known[p.channel] {
+		return nil
+	}
+	data, tri := registers(p.channel)
+	t, err := tri.Read(c.bus)
+	if err != nil {
+		return fmt.Errorf("%s: read the directions: %w", p, err)
+	}
+	v, err := data.Read(c.bus)
+	if err != nil {
+		return fmt.Errorf("%s: read the levels: %w", p, err)
+	}
+	c.tri[p.channel], c.output[p.channel], c.known[p.channel] = t, v&^t, true
+	return nil
+}
+
 // direct makes a line an input or an output. The caller holds the lock.
 func (c *Chip) direct(p *pin, input bool) error {
 	_, r := registers(p.channel)
-	if !c.known[p.channel] {
-		v, err := r.Read(c.bus)
-		if err != nil {
-			return fmt.Errorf("%s: read the directions: %w", p, err)
-		}
-		c.tri[p.channel], c.known[p.channel] = v, true
+	if err := c.learn(p); err != nil {
+		return err
 	}
 	v := c.tri[p.channel] &^ p.mask
 	if input {
@@ -137,6 +152,9 @@ func (p *pin) Out(l gpio.Level) error {
 	c := p.chip
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := c.learn(p); err != nil {
+		return err
+	}
 	v := c.output[p.channel] &^ p.mask
 	if l {
 		v |= p.mask

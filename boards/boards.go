@@ -59,6 +59,11 @@ type Board struct {
 	Bitstream *Bitstream `yaml:"bitstream"`
 	// Boot is how the board starts; nil for a board without an image.
 	Boot *Boot `yaml:"boot"`
+	// Unknown are values nobody has published: whoever uses the board gives them
+	// in a file of their own (Base).
+	Unknown []Unknown `yaml:"unknown"`
+	// Sources say where values come from and how far they can be trusted.
+	Sources []Source `yaml:"sources"`
 	// Unverified lists what in this description nobody has seen work on the
 	// hardware yet.
 	Unverified []string `yaml:"unverified"`
@@ -166,8 +171,12 @@ func parse(from string, data []byte) (*Board, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("board %s: more than %d bytes: %w", from, maxFile, ErrInvalid)
 	}
+	merged, err := overlay(data)
+	if err != nil {
+		return nil, fmt.Errorf("board %s: %w", from, err)
+	}
 	var b Board
-	if err := yaml.NewDecoder(bytes.NewReader(data), yaml.DisallowUnknownField()).Decode(&b); err != nil {
+	if err := yaml.NewDecoder(bytes.NewReader(merged), yaml.DisallowUnknownField()).Decode(&b); err != nil {
 		return nil, fmt.Errorf("board %s: %w: %w", from, ErrInvalid, err)
 	}
 	if err := b.Check(); err != nil {

@@ -69,13 +69,19 @@ func (b *Board) Check() error {
 		uint64(b.RoCE.Offset) < uint64(mac.Offset)+macSpan && uint64(mac.Offset) < uint64(b.RoCE.Offset)+roceSpan {
 		return invalid("mac.offset", "%#x overlaps the RoCE core at %#x", mac.Offset, b.RoCE.Offset)
 	}
-	if b.MAC.Driver == "" {
+	if b.MAC.Driver == "" && !b.isUnknown("mac.driver") {
 		return invalid("mac.driver", "missing")
 	}
 	if err := oneOf("mac.fec", b.MAC.FEC, FECNone, FECOff, FECRS); err != nil {
 		return err
 	}
 	if err := b.Network.check(); err != nil {
+		return err
+	}
+	if err := b.checkHardware(); err != nil {
+		return err
+	}
+	if err := b.checkOrigin(); err != nil {
 		return err
 	}
 	return b.checkBoot()

@@ -1,0 +1,108 @@
+package boards
+
+import (
+	"bytes"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/parser"
+)
+
+// overlay lays a description over the built-in one it names as base. Without a
+// base it is the description itself. Sections are merged field by field, lists
+// of named things by the name; any other list replaces that of the base.
+func overlay(data []byte) ([]byte, error) {
+	var head struct {
+		Base string `yaml:"base"`
+	}
+	if err := yaml.Unmarshal(data, &head); err != nil || head.Base == "" {
+		return data, nil // what is wrong is told by the strict reading
+	}
+	if !slices.Contains(Names(), head.Base) {
+		return nil, invalid("base", "%q is not built in: %s are", head.Base, strings.Join(Names(), ", "))
+	}
+	var mine struct {
+		Base  string `yaml:"base"`
+		Board `yaml:",inline"`
+	}
+	if err := yaml.NewDecoder(bytes.NewReader(data), yaml.DisallowUnknownField()).Decode(&mine); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	below, err := files.ReadFile(path.Join(head.Base, "board.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	var to, from map[string]any
+	if err := yaml.Unmarshal(below, &to); err != nil {
+		return nil, err
+	}
+	if err := yaml.Unmarshal(data, &from); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	delete(from, "base")
+	return yaml.Marshal(merge(to, from))
+}
+
+func merge(to, from any) any {
+	switch from := from.(type) {
+	case map[string]any:
+		to, ok := to.(map[string]any)
+		if !ok {
+			return from
+		}
+		for k, v := range from {
+			to[k] = merge(to[k], v)
+		}
+		return to
+	case []any:
+		to, ok := to.([]any)
+		if !ok || !named(to) || !named(from) {
+			return from
+		}
+		for _, v := range from {
+			i := slices.IndexFunc(to, func(o any) bool { return o.(map[string]any)["name"] == v.(map[string]any)["name"] })
+			if i < 0 {
+				to = append(to, v)
+			} else {
+				to[i] = merge(to[i], v)
+			}
+		}
+		return to
+	}
+	return from
+}
+
+// named reports whether all elements have a text as name.
+func named(list []any) bool {
+	for _, v := range list {
+		m, ok := v.(map[string]any)
+		if !ok {
+			return false
+		}
+		if _, ok := m["name"].(string); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// LineOf finds the line of a field in a description, 0 where the text does not
+// hold it.
+func LineOf(data []byte, field string) int {
+	p, err := yaml.PathString("$." + field)
+	if err != nil {
+		return 0
+	}
+	f, err := parser.ParseBytes(data, 0)
+	if err != nil {
+		return 0
+	}
+	n, err := p.FilterFile(f)
+	if err != nil || n == nil || n.GetToken() == nil || n.GetToken().Position == nil {
+		return 0
+	}
+	return n.GetToken().Position.Line
+}

@@ -22,9 +22,10 @@ const (
 	SC                // write starts an action, the fabric clears it when done
 	COR               // read-only, clear on read: latched until it is read
 	TIK               // read-only counter, moves only at a tick or latch command
+	W1C               // sticky: a bit is cleared by writing 1 to it
 )
 
-var accessNames = [...]string{"RO", "RW", "WO", "SC", "COR", "TIK"}
+var accessNames = [...]string{"RO", "RW", "WO", "SC", "COR", "TIK", "W1C"}
 
 // String returns the short name of the access used in REGISTERS.md.
 func (a Access) String() string {

@@ -5,9 +5,9 @@ const (
 	pg144 = "AMD PG144 v2.0, register space"
 )
 
-// AXIBlocks lists AMD's AXI cores that a design may hold beside the fabric's own
+// AXIBlocks lists AMD's cores that a design may hold beside the fabric's own
 // blocks. Where they are is for the board's description to say.
-func AXIBlocks() []Block { return []Block{iicBlock, gpioBlock} }
+func AXIBlocks() []Block { return []Block{iicBlock, gpioBlock, mrmacBlock} }
 
 func flag(bit uint8, name, doc string) FieldDef {
 	return FieldDef{LSB: bit, Width: 1, Name: name, Doc: doc}

@@ -395,3 +395,94 @@ const (
 
 // AXI GPIO: fields.
 var ()
+
+// Versal Multirate Ethernet MAC (MRMAC), port 0: registers.
+const (
+	MRMACRevision         Reg   = 0x0000 // Revision of the core; the probe of the driver: not 0, not all ones, and the same twice.
+	MRMACReset            Reg   = 0x0004 // Resets of the port.
+	MRMACMode             Reg   = 0x0008 // Rate and interfaces.
+	MRMACConfigTx         Reg   = 0x000c // Transmitter.
+	MRMACConfigRx         Reg   = 0x0010 // Receiver.
+	MRMACRxMTU            Reg   = 0x0014 // Lengths of packets that are accepted.
+	MRMACTick             Reg   = 0x002c // Snapshot of all counters, which then restart from 0.
+	MRMACFEC              Reg   = 0x00d0 // Error correction; taken over at the next reset.
+	MRMACStatRx           Reg   = 0x0744 // Receiver, sticky.
+	MRMACStatRxLive       Reg   = 0x074c // Receiver at present.
+	MRMACStatBlockLock    Reg   = 0x0754 // Block lock.
+	MRMACStatRxFECLive    Reg   = 0x0788 // RS-FEC of the receiver at present.
+	MRMACStatReady        Reg   = 0x07d8 // Transceivers that have ended their reset; 3 when both directions have.
+	MRMACTxPackets        Reg64 = 0x0818 // Packets sent.
+	MRMACTxGoodPackets    Reg64 = 0x0820 // Good packets sent.
+	MRMACRSFECCorrected   Reg64 = 0x0d90 // Codewords corrected.
+	MRMACRSFECUncorrected Reg64 = 0x0db0 // Codewords that could not be corrected.
+	MRMACRxPackets        Reg64 = 0x0e30 // Packets received.
+	MRMACRxGoodPackets    Reg64 = 0x0e38 // Good packets received.
+	MRMACRxBadFCS         Reg64 = 0x0ee8 // Packets received with a wrong FCS.
+
+	MRMACSpan = 0x1000 // bytes the block decodes
+)
+
+// Versal Multirate Ethernet MAC (MRMAC), port 0: fields.
+var (
+	MRMACResetRxSerdes         = Field{0, 4}   // Receive SerDes lanes.
+	MRMACResetTxSerdes         = Field{4, 1}   // Transmit SerDes.
+	MRMACResetRx               = Field{5, 1}   // Receiver.
+	MRMACResetTx               = Field{6, 1}   // Transmitter.
+	MRMACModeRate              = Field{0, 3}   // Rate of the port.
+	MRMACModeSerdesWidth       = Field{4, 3}   // Width of the SerDes interface.
+	MRMACModeAXIS              = Field{9, 3}   // Stream interface.
+	MRMACModeTickRegister      = Field{30, 1}  // Counters tick by the register, not by the pin.
+	MRMACConfigTxEnable        = Field{0, 1}   // Send packets.
+	MRMACConfigTxInsertFCS     = Field{1, 1}   // Append the FCS.
+	MRMACConfigTxIPG           = Field{8, 4}   // Inter-packet gap in bytes.
+	MRMACConfigRxEnable        = Field{0, 1}   // Receive packets.
+	MRMACConfigRxDeleteFCS     = Field{1, 1}   // Take the FCS off.
+	MRMACConfigRxCheckSFD      = Field{4, 1}   // Check the start delimiter.
+	MRMACConfigRxCheckPreamble = Field{5, 1}   // Check the preamble.
+	MRMACRxMTUMin              = Field{0, 8}   // Shortest, bytes.
+	MRMACRxMTUMax              = Field{16, 15} // Longest, bytes.
+	MRMACTickSnapshot          = Field{0, 1}   // Take it.
+	MRMACFECMode               = Field{0, 4}   // Code.
+	MRMACFECBypassIndication   = Field{4, 1}   // Do not mark what cannot be corrected.
+	MRMACFECBypassCorrection   = Field{5, 1}   // Do not correct.
+	MRMACFECFourLanePMD        = Field{12, 1}  // Four lanes of 25 Gb/s (CAUI-4).
+	MRMACStatRxStatus          = Field{0, 1}   // Aligned and no fault; sticky: it was so.
+	MRMACStatRxBlockLock       = Field{1, 1}   // Every lane has block lock.
+	MRMACStatRxAligned         = Field{2, 1}   // All lanes aligned.
+	MRMACStatRxHiBER           = Field{5, 1}   // High bit error rate.
+	MRMACStatRxRemoteFault     = Field{6, 1}   // The peer does not see us.
+	MRMACStatRxLocalFault      = Field{7, 1}   // No usable signal.
+	MRMACStatRxLiveStatus      = Field{0, 1}   // Aligned and no fault; sticky: it was so.
+	MRMACStatRxLiveBlockLock   = Field{1, 1}   // Every lane has block lock.
+	MRMACStatRxLiveAligned     = Field{2, 1}   // All lanes aligned.
+	MRMACStatRxLiveHiBER       = Field{5, 1}   // High bit error rate.
+	MRMACStatRxLiveRemoteFault = Field{6, 1}   // The peer does not see us.
+	MRMACStatRxLiveLocalFault  = Field{7, 1}   // No usable signal.
+	MRMACStatBlockLockLanes    = Field{0, 20}  // One bit a PCS lane.
+	MRMACStatRxFECLiveAligned  = Field{0, 1}   // All lanes aligned.
+	MRMACStatRxFECLiveHiSER    = Field{1, 1}   // High symbol error rate.
+	MRMACStatRxFECLiveLaneLock = Field{4, 4}   // Alignment marker lock, one bit a lane.
+	MRMACStatReadyTx           = Field{0, 1}   // Transmitter.
+	MRMACStatReadyRx           = Field{1, 1}   // Receiver.
+)
+
+// Values of MRMACModeRate.
+const (
+	MRMACModeRate100G = 4 // 100 Gb/s.
+)
+
+// Values of MRMACModeSerdesWidth.
+const (
+	MRMACModeSerdesWidthWide = 6 // Wide, for 100 Gb/s.
+)
+
+// Values of MRMACModeAXIS.
+const (
+	MRMACModeAXISIndependent384 = 5 // Independent clock, 384 bits, not segmented.
+)
+
+// Values of MRMACFECMode.
+const (
+	MRMACFECModeOff   = 0 // None.
+	MRMACFECModeRS528 = 8 // RS(528,514).
+)

@@ -13,6 +13,10 @@ const (
 	counterMask = 1<<48 - 1 // PG203: statistics have 48 bits
 	// alignmentMarkerLanes are the lanes of RS-FEC.
 	alignmentMarkerLanes = 0xF
+	// Four optical lanes carry the 20 lanes of the PCS.
+	opticalLanes = 4
+	perOptical   = 5
+	pcsLanes     = 1<<perOptical - 1
 	// Ethernet pads to 60 bytes and adds the FCS.
 	minFrameBytes = 60
 	fcsBytes      = 4
@@ -34,7 +38,13 @@ const (
 type Link struct {
 	AlignTime time.Duration // from a usable signal to alignment
 	Dark      bool          // nothing arrives
-	FEC       FEC
+	// DarkLanes are optical lanes on which nothing arrives: bit 0 is lane 1. Each
+	// carries five of the 20 PCS lanes and one of RS-FEC.
+	DarkLanes uint8
+	// NoClock: the transceivers have no reference clock, so that their reset does
+	// not end and nothing is sent or received.
+	NoClock bool
+	FEC     FEC
 	// RemoteFault makes the peer send remote fault, as it also does by itself
 	// as long as it does not see us.
 	RemoteFault bool
@@ -184,6 +194,7 @@ func (m *cmac) poll(now time.Duration) {
 	reset := m.get(regs.CMACReset)
 	tx, rx := m.get(regs.CMACConfigTx), m.get(regs.CMACConfigRx)
 	gt := m.get(regs.CMACGTReset) != 0
+	gt = gt || m.link.NoClock
 	resetRx := gt || regs.CMACResetRx.Get(reset) != 0 || regs.CMACResetRxSerdes.Get(reset) != 0
 	resetTx := gt || regs.CMACResetTx.Get(reset) != 0
 	if resetRx || resetTx {
@@ -214,7 +225,11 @@ func (m *cmac) poll(now time.Duration) {
 	}
 
 	receives := !resetRx && regs.CMACConfigRxEnable.Get(rx) != 0
-	usable := receives && signal && match && regs.CMACConfigRxForceResync.Get(rx) == 0
+	dark := uint32(l.DarkLanes) & alignmentMarkerLanes
+	if loop {
+		dark = 0
+	}
+	usable := receives && signal && match && dark == 0 && regs.CMACConfigRxForceResync.Get(rx) == 0
 	if usable && !m.usable {
 		m.since = now
 	}
@@ -257,7 +272,17 @@ func (m *cmac) poll(now time.Duration) {
 	if usable {
 		lanes = allLanes
 	} else if receives {
-		errors = allLanes
+		if signal && match && regs.CMACConfigRxForceResync.Get(rx) == 0 {
+			for n := range opticalLanes {
+				if dark>>n&1 == 0 {
+					lanes |= pcsLanes << (n * perOptical)
+				}
+			}
+		}
+		errors = allLanes &^ lanes
+		if m.fec[0] && lanes != 0 {
+			fec |= regs.CMACStatRSFECAMLock.Of(alignmentMarkerLanes &^ dark)
+		}
 	}
 	if m.fec[0] && usable {
 		fec |= regs.CMACStatRSFECAMLock.Of(alignmentMarkerLanes)
@@ -278,7 +303,7 @@ func (m *cmac) poll(now time.Duration) {
 	m.show(latchLaneSync, lanes, 0)
 	m.show(latchSyncErr, errors, 0)
 	m.show(latchFEC, fec, 0)
-	if gt {
+	if gt && !m.link.NoClock {
 		m.set(regs.CMACGTReset, 0)
 		m.poll(now)
 	}

@@ -85,6 +85,15 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	fs.IntVar(&c.MaxWindow, "window", 256, "`packets` of the retransmit ring of each queue pair")
 	fs.DurationVar(&c.Link.AlignTime, "link-delay", 0, "`time` that the Ethernet link takes to align")
 	fs.BoolVar(&c.Link.Dark, "link-dark", false, "no light arrives")
+	fs.BoolVar(&c.Link.NoClock, "link-no-clock", false, "the transceivers have no reference clock")
+	fs.Func("link-dark-lane", "no light arrives on optical `lane` 1 to 4; may be repeated", func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > 4 {
+			return errors.New("want 1 to 4")
+		}
+		c.Link.DarkLanes |= 1 << (n - 1)
+		return nil
+	})
 	fs.BoolVar(&c.Link.RemoteFault, "link-remote-fault", false, "the peer sends remote fault")
 	fs.BoolVar(&c.Link.HighBER, "link-high-ber", false, "too many bit errors for any frame")
 	fs.Func("link-fec", "RS-FEC of the peer, `on` or off (default: the same as ours)", func(s string) error {

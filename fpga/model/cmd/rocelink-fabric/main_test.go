@@ -30,7 +30,7 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "registers")
-	for _, args := range [][]string{{}, {"--registers", file, "more"}, {"--registers"}, {"--drop", "x"}, {"--link-fec", "maybe"}} {
+	for _, args := range [][]string{{}, {"--registers", file, "more"}, {"--registers"}, {"--drop", "x"}, {"--link-fec", "maybe"}, {"--link-dark-lane", "5"}} {
 		var said bytes.Buffer
 		if err := run(t.Context(), args, io.Discard, &said, quiet); !errors.Is(err, errUsage) || said.Len() == 0 {
 			t.Errorf("%q: %v, said %q", args, err, said.String())

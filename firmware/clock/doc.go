@@ -1,0 +1,7 @@
+// Package clock sets a board's reference clocks before the transceivers need
+// them, and tells whether they are locked: nothing is written until all that is
+// to be written is known to be sound.
+//
+// A Si570 is set to a frequency; other parts are loaded with the register export
+// of their vendor's tool.
+package clock

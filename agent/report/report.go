@@ -3,8 +3,10 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -101,10 +103,21 @@ func (t table) board(b rocelink.BoardStatus) {
 	if b.Link.Up {
 		state = "UP"
 	}
-	t.line("    link %s %s, status %s, lost %d times", Printable(b.Link.Driver), state, Printable(b.Link.Status), b.Link.Losses)
+	if b.Problem != "" {
+		t.line("    problem of the board: %s", Printable(b.Problem))
+	}
+	fec := ""
+	if b.Link.FEC != "" {
+		fec = ", FEC " + Printable(b.Link.FEC)
+	}
+	t.line("    link %s %s, status %s%s, lost %d times", Printable(b.Link.Driver), state, Printable(b.Link.Status), fec, b.Link.Losses)
 	if b.Link.Problem != "" {
 		t.line("    problem: %s", Printable(b.Link.Problem))
 	}
+	if b.Link.Remedy != "" && b.Link.Problem != "" {
+		t.line("    remedy: %s", Printable(b.Link.Remedy))
+	}
+	t.hardware(b)
 	if len(b.Streams) > 0 {
 		t.line("    stream\tverb\tto\tstate\tframes\tacked\tsent\tresent\tRNR\tNAK\ttimeouts\tQP")
 		for _, s := range b.Streams {
@@ -116,6 +129,128 @@ func (t table) board(b rocelink.BoardStatus) {
 		}
 	}
 }
+
+// linkCounters are those of the MAC that are shown, where it has them, in order.
+var linkCounters = []string{
+	"rsfec_corrected", "rsfec_uncorrected", "rx_bad_fcs", "rx_good_packets", "tx_good_packets", "rx_pause", "tx_pause",
+}
+
+// hardware shows what carries the link: counters, modules, clocks, sensors.
+func (t table) hardware(b rocelink.BoardStatus) {
+	var counters []string
+	for _, n := range linkCounters {
+		if v, ok := b.Link.Counters[n]; ok {
+			counters = append(counters, fmt.Sprintf("%s %d", n, v))
+		}
+	}
+	if len(counters) > 0 {
+		t.line("    counters: %s", strings.Join(counters, ", "))
+	}
+	for _, m := range b.Modules {
+		t.module(m)
+	}
+	for _, c := range b.Clocks {
+		text := fmt.Sprintf("    clock %s", Printable(c.Name))
+		if c.Hz > 0 {
+			text += fmt.Sprintf(": %.6f MHz", c.Hz/1e6)
+		}
+		switch {
+		case c.Problem != "":
+			text += ", " + Printable(c.Problem)
+		case c.Locked != nil && *c.Locked:
+			text += ", locked"
+		case c.Locked != nil:
+			text += ", NOT LOCKED"
+		}
+		t.line("%s", text)
+	}
+	var sensors []string
+	for _, s := range b.Sensors {
+		digits := 3
+		unit := Printable(s.Unit)
+		if s.Unit == "C" {
+			digits, unit = 1, "°C"
+		}
+		sensors = append(sensors, fmt.Sprintf("%s %.*f %s", Printable(s.Name), digits, s.Value, unit))
+	}
+	if len(sensors) > 0 {
+		t.line("    sensors: %s", strings.Join(sensors, ", "))
+	}
+}
+
+func (t table) module(m rocelink.Module) {
+	text := fmt.Sprintf("    cage %s: %s", Printable(m.Cage), Printable(m.Phase))
+	if m.Identifier != "" {
+		text += fmt.Sprintf(", %s %s %s, serial number %s", Printable(m.Identifier), Printable(m.Vendor), Printable(m.Part), Printable(m.Serial))
+	}
+	if m.Copper {
+		text += ", copper"
+	}
+	if m.LowPower {
+		text += ", LOW POWER"
+	}
+	text += value(", %.1f °C", m.TemperatureC) + value(", %.2f V", m.VccV)
+	t.line("%s", text)
+	if m.Problem != "" {
+		t.line("      problem: %s", Printable(m.Problem))
+	}
+	if measures(m) {
+		t.line("      lane\tRx\tTx\tbias\tstate")
+		for _, l := range m.Lanes {
+			t.line("      %d\t%s\t%s\t%s\t%s", l.Lane, power(l.RxPowerMW), power(l.TxPowerMW), orDash(value("%.1f mA", l.TxBiasMA)), laneState(l))
+		}
+	}
+	for _, a := range m.Alarms {
+		t.line("      alarm: %s", Printable(a))
+	}
+	for _, a := range m.Warnings {
+		t.line("      warning: %s", Printable(a))
+	}
+}
+
+// measures reports whether any lane has something to show.
+func measures(m rocelink.Module) bool {
+	return slices.ContainsFunc(m.Lanes, func(l rocelink.ModuleLane) bool {
+		return l.RxPowerMW != nil || l.TxPowerMW != nil || l.TxBiasMA != nil || laneState(l) != "ok"
+	})
+}
+
+func laneState(l rocelink.ModuleLane) string {
+	var s []string
+	for _, f := range []struct {
+		set  bool
+		name string
+	}{{l.NoLight, "NO LIGHT"}, {l.TxDisabled, "Tx OFF"}, {l.TxFault, "Tx FAULT"}} {
+		if f.set {
+			s = append(s, f.name)
+		}
+	}
+	if len(s) == 0 {
+		return "ok"
+	}
+	return strings.Join(s, ", ")
+}
+
+// power is a power in dBm; 0 mW has none.
+func power(mw *float64) string {
+	switch {
+	case mw == nil:
+		return "-"
+	case *mw <= 0:
+		return "0 mW"
+	}
+	return fmt.Sprintf("%.2f dBm", 10*math.Log10(*mw))
+}
+
+// value formats what is measured, "" for what is not.
+func value(format string, v *float64) string {
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprintf(format, *v)
+}
+
+func orDash(s string) string { return cmp.Or(s, "-") }
 
 func (t table) host(h rocelink.HostStatus) {
 	state := "DOWN"

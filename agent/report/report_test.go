@@ -64,3 +64,38 @@ func TestBytes(t *testing.T) {
 		}
 	}
 }
+
+func TestHardware(t *testing.T) {
+	yes, no := true, false
+	var s Snapshot
+	s.Add(rocelink.BoardStatus{Board: "b", Problem: "the card is broken",
+		Link: rocelink.Link{FEC: "rs", Problem: "no light on lane 2", Remedy: "clean it\x1b", Cause: rocelink.CauseNoLight,
+			Counters: map[string]rocelink.Count{"rsfec_corrected": 1<<53 + 1, "unknown": 3}},
+		Modules: []rocelink.Module{
+			{Cage: "q0", Phase: "ready", Identifier: "QSFP28", Vendor: "V\x07", Part: "P", Serial: "S", TemperatureC: new(35.5), VccV: new(3.3),
+				Alarms: []string{"lane 2 rx_power low"}, Warnings: []string{"vcc low"},
+				Lanes: []rocelink.ModuleLane{{Lane: 1, RxPowerMW: new(0.5), TxPowerMW: new(1.0), TxBiasMA: new(6.5)}, {Lane: 2, RxPowerMW: new(0.0), NoLight: true, TxDisabled: true, TxFault: true}}},
+			{Cage: "q1", Phase: "ready", Copper: true, LowPower: true, Lanes: []rocelink.ModuleLane{{Lane: 1}}},
+			{Cage: "q2", Phase: "failed", Problem: "no acknowledge"},
+		},
+		Clocks:  []rocelink.Clock{{Name: "ref", Hz: 156.25e6, Locked: &yes}, {Name: "other", Locked: &no}, {Name: "third", Problem: "mute"}},
+		Sensors: []rocelink.Sensor{{Name: "ps", Unit: "C", Value: 51.26}, {Name: "vccint", Unit: "V", Value: 0.8512}},
+	})
+	var b strings.Builder
+	if err := s.Text(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"the card is broken", "FEC rs", "remedy: clean it?", "rsfec_corrected 9007199254740993",
+		"cage q0: ready, QSFP28 V? P, serial number S, 35.5 °C, 3.30 V", "-3.01 dBm", "0 mW", "6.5 mA", "NO LIGHT, Tx OFF, Tx FAULT", "alarm: lane 2 rx_power low", "warning: vcc low",
+		"cage q1: ready, copper, LOW POWER", "cage q2: failed", "problem: no acknowledge",
+		"clock ref: 156.250000 MHz, locked", "clock other, NOT LOCKED", "clock third, mute", "ps 51.3 °C, vccint 0.851 V",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	if strings.ContainsAny(b.String(), "\x1b\x07") || strings.Count(b.String(), "dBm") != 2 {
+		t.Errorf("%s", b.String())
+	}
+}

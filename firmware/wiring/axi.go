@@ -1,18 +1,21 @@
 package wiring
 
 import (
-	"fmt"
+	"cmp"
 
 	"periph.io/x/conn/v3/i2c"
 
 	"rocelink/boards"
+	"rocelink/bsp/axigpio"
+	"rocelink/bsp/axiiic"
 	"rocelink/fpga/regs"
 )
 
-func openAXIIIC(_ regs.Bus, d boards.I2C) (i2c.Bus, error) {
-	return nil, fmt.Errorf("driver %q: %w", d.Driver, ErrUnknown)
+// defaultHz is the clock of a bus whose description gives none.
+const defaultHz = 400_000
+
+func openAXIIIC(r regs.Bus, d boards.I2C) (i2c.Bus, error) {
+	return axiiic.New(d.Name, r, axiiic.Config{Hz: cmp.Or(d.Hz, defaultHz)}), nil
 }
 
-func openAXIGPIO(_ regs.Bus, d boards.GPIO) (Lines, error) {
-	return nil, fmt.Errorf("driver %q: %w", d.Driver, ErrUnknown)
-}
+func openAXIGPIO(r regs.Bus, d boards.GPIO) (Lines, error) { return axigpio.New(d.Name, r), nil }

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -31,19 +33,30 @@ type shown struct {
 }
 
 func regsCommand(access *rocelink.Access) *cobra.Command {
-	var board string
+	var board, write string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "regs [BLOCK[.REGISTER]]",
-		Short: "List the fabric's registers, or read them from a board",
+		Short: "List the fabric's registers, or read or write them on a board",
 		Long: "regs lists registers by block and name. With --board it reads them; registers whose reading has an effect\n" +
-			"are left out. BLOCK is " + strings.Join(blockNames(), ", ") + "; names are matched without regard to case.",
-		Example: "  rocectl regs\n  rocectl regs Core --board demo\n  rocectl regs core.version --board demo --json",
+			"are left out. --write writes one plain read-write register, which takes an operator's key; the board tells everyone.\n" +
+			"BLOCK is " + strings.Join(blockNames(), ", ") + "; names are matched without regard to case.",
+		Example: "  rocectl regs\n  rocectl regs Core --board demo\n  rocectl regs core.version --board demo --json\n  rocectl regs cmac.userreg0 --board demo --write 0x1",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			selected, err := selectRegisters(strings.Join(args, ""))
 			if err != nil {
 				return err
+			}
+			byName := len(args) == 1 && strings.Contains(args[0], ".")
+			var value uint64
+			if write != "" {
+				if board == "" || !byName {
+					return errors.New("--write takes one register, BLOCK.REGISTER, and --board")
+				}
+				if value, err = strconv.ParseUint(write, 0, 64); err != nil {
+					return fmt.Errorf("--write %q: want a number such as 12 or 0xC", write)
+				}
 			}
 			if board != "" {
 				nc, err := rocelink.Connect(*access, rocelink.Client{Name: "rocectl regs"})
@@ -51,7 +64,12 @@ func regsCommand(access *rocelink.Access) *cobra.Command {
 					return err
 				}
 				defer nc.Close()
-				if selected, err = readRegisters(cmd.Context(), nc, board, selected, len(args) == 1 && strings.Contains(args[0], ".")); err != nil {
+				if write != "" {
+					err = writeRegister(cmd.Context(), nc, board, &selected[0], value)
+				} else {
+					selected, err = readRegisters(cmd.Context(), nc, board, selected, byName)
+				}
+				if err != nil {
 					return err
 				}
 			}
@@ -64,6 +82,7 @@ func regsCommand(access *rocelink.Access) *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&board, "board", "", "read from this board")
+	c.Flags().StringVar(&write, "write", "", "write this `value` to the register")
 	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	return c
 }
@@ -121,6 +140,18 @@ func readRegisters(ctx context.Context, nc *nats.Conn, board string, list []show
 		read = append(read, s)
 	}
 	return read, nil
+}
+
+// writeRegister writes a register and shows what it then reads.
+func writeRegister(ctx context.Context, nc *nats.Conn, board string, s *shown, value uint64) error {
+	var reply rocelink.RegisterReply
+	err := stream.Request(ctx, nc, board, rocelink.EndpointWriteRegister,
+		rocelink.RegisterRequest{Version: rocelink.Version, Block: s.Block, Register: s.Register, Value: new(rocelink.Count(value))}, &reply)
+	if err != nil {
+		return err
+	}
+	s.Value, s.Fields = &reply.Value, fieldsOf(s.Block, s.Register, uint64(reply.Value))
+	return nil
 }
 
 func fieldsOf(block, register string, value uint64) map[string]uint32 {

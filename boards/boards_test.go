@@ -251,3 +251,94 @@ func TestBootFiles(t *testing.T) {
 		t.Errorf("a board without a tree: %v", err)
 	}
 }
+
+// Every value of a real board has a source.
+func TestSources(t *testing.T) {
+	for _, name := range Names() {
+		b, err := Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.SoC == "none" || b.Boot != nil && b.Boot.Emulator != nil {
+			continue
+		}
+		if missing := b.Unsourced(); len(missing) > 0 {
+			t.Errorf("%s: no source for %v", name, missing)
+		}
+		if _, err := os.Stat(filepath.Join(name, "README.md")); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestOverlay(t *testing.T) {
+	b, err := Load("vck190")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Complete("vck190"); !errors.Is(err, ErrUnset) || !strings.Contains(err.Error(), "i2c[0].device") || !strings.Contains(err.Error(), "base: vck190") {
+		t.Errorf("incomplete: %v", err)
+	}
+	mine := "base: vck190\ni2c: [{name: i2c1, device: /dev/i2c-1}]\nclocks: [{name: ref, script: /boot/ref.txt}]\n"
+	if b, err = Parse([]byte(mine)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Complete("vck190"); err != nil || b.I2C[0].Device != "/dev/i2c-1" || len(b.I2C[0].Switches) != 2 || b.Clocks[0].Address != 0x5B {
+		t.Errorf("%v, %+v", err, b)
+	}
+	for _, text := range []string{"base: none", mine + "colour: red", "base: vck190\ncages: 7"} {
+		if _, err := Parse([]byte(text)); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+const peripherals = good + `
+i2c:
+  - {name: a, driver: linux, device: /dev/i2c-1, switches: [{part: pca9548, address: 0x74}, {part: pca9544, address: 0x75}]}
+gpio:
+  - {name: g, driver: axi, aperture: pl, offset: 0x14000}
+  - {name: x, driver: tca6416, i2c: a, address: 0x20}
+cages:
+  - {name: q, form: qsfp28, i2c: a, route: [{switch: 0x74, channel: 7}], lanes: [1, 2, 3, 4], reset: {gpio: g, line: 3}}
+clocks:
+  - {name: r, driver: si570, i2c: a, route: [{switch: 0x75, channel: 3}], address: 0x5d, hz: 156.25e6, factory: 300e6, lock: {gpio: x, line: 15}}
+bitstream: {file: /boot/a.bit}
+`
+
+func TestPeripherals(t *testing.T) {
+	if _, err := Parse([]byte(peripherals)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ from, to, field string }{
+		{"name: x, driver", "name: g, driver", "gpio[1].name"},
+		{"driver: linux", "driver: usb", "i2c[0].driver"},
+		{"pca9544", "pca9999", "i2c[0].switches[1].part"},
+		{"address: 0x75}]", "address: 0x74}]", "i2c[0].switches[1].address"},
+		{"offset: 0x14000", "offset: 0x11000", "gpio[0].offset"},
+		{"offset: 0x14000", "offset: 0x1FF00", "gpio[0].offset"},
+		{"address: 0x20", "address: 0x30", "gpio[1].address"},
+		{"channel: 7", "channel: 8", "cages[0].route[0].channel"},
+		{"channel: 3", "channel: 4", "clocks[0].route[0].channel"},
+		{"switch: 0x75", "switch: 0x76", "clocks[0].route[0].switch"},
+		{"[1, 2, 3, 4]", "[1, 2, 3, 3]", "cages[0].lanes"},
+		{"[1, 2, 3, 4]", "[1, 2]", "cages"},
+		{"form: qsfp28", "form: cfp", "cages[0].form"},
+		{"line: 3", "line: 64", "cages[0].reset.line"},
+		{"{gpio: x, line: 15}", "{gpio: g, line: 3}", "clocks[0].lock.line"},
+		{"{gpio: x, line: 15}", "{gpio: y, line: 3}", "clocks[0].lock.gpio"},
+		{"address: 0x5d", "address: 0x20", "clocks[0].address"},
+		{"address: 0x5d", "address: 0xba", "clocks[0].address"},
+		{"hz: 156.25e6", "hz: 156.25", "clocks[0].hz"},
+		{"driver: si570", "driver: si571", "clocks[0].driver"},
+		{"/boot/a.bit", "a.bit", "bitstream.file"},
+	} {
+		text := strings.Replace(peripherals, c.from, c.to, 1)
+		if text == peripherals {
+			t.Fatalf("%s changes nothing", c.field)
+		}
+		if _, err := Parse([]byte(text)); !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), "board description: "+c.field) {
+			t.Errorf("%s → %s: %v, want %s", c.from, c.to, err, c.field)
+		}
+	}
+}

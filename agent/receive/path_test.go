@@ -2,9 +2,11 @@ package receive_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -126,6 +128,12 @@ func TestFabricToLoopOverTheWrap(t *testing.T) {
 				must(qp.ReadyToSend(1))
 				ended := make(chan error, 1)
 				go func() { ended <- loop.Run() }()
+				// Also when the test fails: the loop looks into the memory.
+				halt := sync.OnceValue(func() error {
+					loop.Stop()
+					return errors.Join(qp.SetError(), <-ended)
+				})
+				undo = append(undo, halt)
 
 				driver, err := model.NewDriver(model.Config{}, model.DriverConfig{Faults: config})
 				must(err)
@@ -186,9 +194,7 @@ func TestFabricToLoopOverTheWrap(t *testing.T) {
 				if roce.PSN(next) >= psn {
 					t.Errorf("next PSN %#x: it did not run over its end", next)
 				}
-				loop.Stop()
-				must(qp.SetError())
-				must(<-ended)
+				must(halt())
 				if verb == rocelink.VerbRead {
 					if good, bad := latched(stream, regs.StreamStatReadGood), latched(stream, regs.StreamStatReadBad); good != frames || bad != 0 {
 						t.Errorf("read %d right and %d wrong of %d", good, bad, frames)

@@ -12,9 +12,9 @@ var ErrUnset = errors.New("values of the board are unknown and must be set")
 
 // Unknown is a value that is not known. It counts until the field is set.
 type Unknown struct {
-	Field string `yaml:"field"` // as in an error, "cages[0].i2c"
+	Field string `yaml:"field" json:"field"` // as in an error, "cages[0].i2c"
 	// Ask is what to find out, and where.
-	Ask string `yaml:"ask"`
+	Ask string `yaml:"ask" json:"ask"`
 }
 
 // Source is where values come from.

@@ -105,6 +105,7 @@ type Board struct {
 	loader   loader
 	wiring   *wiring.Wiring // of what is not in the fabric
 	cages    []*cage        // as in the description; nil: its fabric is missing
+	clocks   []*refClock    // likewise
 	unwatch  func()         // ends the watching of what is not in the fabric
 	sequence uint64
 	sampled  time.Time
@@ -165,6 +166,7 @@ func New(cfg Config) (*Board, error) {
 	b := &Board{cfg: cfg, log: cfg.Log, start: cfg.Now(), backoff: firstBackoff, missing: "the fabric is not set up yet"}
 	b.link = link.Status{State: link.Down, Since: b.start}
 	b.cages = make([]*cage, len(cfg.Description.Cages))
+	b.clocks = make([]*refClock, len(cfg.Description.Clocks))
 	b.wiring = wiring.New(cfg.Description, cfg.Wiring)
 	b.streams = stream.New(stream.Config{
 		MAC: cfg.MAC, Address: cfg.Address, MTU: cfg.MTU, TrafficClass: cfg.TrafficClass, Lease: cfg.Lease,
@@ -241,8 +243,9 @@ func (b *Board) tick() time.Duration {
 // work is tick without the publication. The caller holds mu.
 func (b *Board) work(now time.Time) {
 	if b.unwatch == nil {
-		b.unwatch = b.openCages(false, b.wiring)
+		b.unwatch = b.watch(false, b.wiring)
 	}
+	b.stepClocks()
 	b.stepCages(now)
 	defer b.judge(now)
 	if b.hw == nil {

@@ -128,10 +128,11 @@ func (c *cage) isDue(now time.Time) bool {
 	return !now.Before(c.due)
 }
 
-// openCages begins to watch the cages that are in the fabric, or those that are
-// not. The caller holds mu.
-func (b *Board) openCages(inFabric bool, w *wiring.Wiring) context.CancelFunc {
+// watch begins to set the clocks and watch the cages that are in the fabric, or
+// those that are not. The caller holds mu.
+func (b *Board) watch(inFabric bool, w *wiring.Wiring) context.CancelFunc {
 	ctx, cancel := context.WithCancel(context.Background())
+	b.openClocks(ctx, inFabric, w)
 	for i, d := range b.cfg.Description.Cages {
 		if wiring.CageInFabric(b.cfg.Description, d) != inFabric {
 			continue

@@ -332,6 +332,66 @@ func TestBitstream(t *testing.T) {
 	}
 }
 
+// clockBus is a bus with a Si570 that does not answer until it is there.
+type clockBus struct {
+	*opticstest.Bus
+	there bool
+	regs  [256]byte
+	tries int
+}
+
+func (c *clockBus) Tx(_ uint16, w, r []byte) error {
+	if c.tries++; !c.there {
+		return opticstest.ErrNACK
+	}
+	copy(c.regs[w[0]:], w[1:])
+	if len(w) > 1 {
+		c.regs[135] = 0 // what it is asked for is done at once
+	}
+	copy(r, c.regs[w[0]:])
+	return nil
+}
+
+// The transceivers are not reset before the clock runs; without it the cause says
+// so, and the link comes up when the clock does.
+func TestClockComesFirst(t *testing.T) {
+	bus := &clockBus{}
+	// HS_DIV 4, N1 8, RFREQ 43.75 of a crystal of 114.285 MHz: 156.25 MHz
+	// (Si570 data sheet, registers 7 to 12).
+	copy(bus.regs[7:], []byte{0x01, 0xC2, 0xBC, 0x01, 0x1E, 0xB8})
+	d := *description(t)
+	d.I2C = []boards.I2C{{Name: "i2c0"}}
+	d.Clocks = []boards.Clock{{Name: "ref", Driver: "si570", I2C: "i2c0", Address: 0x5D, Hz: 156.25e6, Factory: 156.25e6}}
+	x := newBenchOf(t, func(c *Config) {
+		c.Description = &d
+		c.Wiring = wiring.Config{I2C: func(boards.I2C) (i2c.Bus, error) { return bus, nil }}
+	})
+	x.f.SetRx(0xC0)
+	x.run(3 * time.Second)
+	s := x.b.Status()
+	if s.Link.Cause != rocelink.CauseNoClock || s.Link.State != string(link.Clock) || len(s.Clocks) != 1 || s.Clocks[0].Problem == "" || bus.tries == 0 {
+		t.Fatalf("%+v %+v", s.Link, s.Clocks)
+	}
+	for _, w := range x.f.Writes() {
+		if w.Offset == fabrictest.CMACBase+uint32(regs.CMACGTReset) {
+			t.Error("the transceivers were reset without a clock")
+		}
+	}
+	if e := x.events(); !has(e, "clock-failed", "ref") {
+		t.Errorf("events %q", e)
+	}
+	bus.there = true
+	x.f.SetRx(fabrictest.GoodRx)
+	x.run(6 * time.Second)
+	s = x.up().b.Status()
+	if c := s.Clocks[0]; c.Hz != 156.25e6 || c.Problem != "" || s.Link.Cause != "" {
+		t.Errorf("%+v %+v", c, s.Link)
+	}
+	if e := x.events(); !has(e, "clock-ready", "ref") {
+		t.Errorf("events %q", e)
+	}
+}
+
 // hanging is a bus whose transfers do not end until it is let go.
 type hanging struct {
 	*opticstest.Bus

@@ -89,7 +89,7 @@ func (b *Board) setUp() (err error) {
 		return regs.At(r, offset), nil
 	}
 	h.wiring = wiring.New(d, wire)
-	h.unwatch = b.openCages(true, h.wiring)
+	h.unwatch = b.watch(true, h.wiring)
 	b.loader.vain = 0
 	b.missing, b.backoff = "", firstBackoff
 	b.streams.Attach(h.core)
@@ -145,6 +145,11 @@ func (b *Board) lose(err error) {
 	for i, d := range b.cfg.Description.Cages {
 		if wiring.CageInFabric(b.cfg.Description, d) {
 			b.cages[i] = nil
+		}
+	}
+	for i, d := range b.cfg.Description.Clocks {
+		if wiring.ClockInFabric(b.cfg.Description, d) {
+			b.clocks[i] = nil
 		}
 	}
 	b.dropLink()

@@ -21,7 +21,7 @@ const (
 
 // judge names the cause of what is wrong with the link. The caller holds mu.
 func (b *Board) judge(now time.Time) {
-	in := diagnose.Input{FEC: b.cfg.FEC, Link: b.link, Clocks: b.clockRecords(), Errors: b.errors.shown}
+	in := diagnose.Input{FEC: b.cfg.FEC, Link: b.link, Clocks: b.failedClocks(), Errors: b.errors.shown}
 	switch {
 	case b.hw == nil:
 		in.Fabric = b.missing

@@ -8,6 +8,7 @@ import (
 
 	"rocelink/firmware/cmac"
 	"rocelink/firmware/link"
+	"rocelink/firmware/mrmac"
 	"rocelink/firmware/poll"
 	"rocelink/fpga/regs"
 )
@@ -30,7 +31,8 @@ type opener func(bus regs.Bus, fec string, p poll.Poll) (mac, string, error)
 
 // macDrivers are the drivers by the name a board's description gives.
 var macDrivers = map[string]opener{
-	"cmac": openCMAC,
+	"cmac":  openCMAC,
+	"mrmac": openMRMAC,
 }
 
 func macDriver(name string) (opener, error) {
@@ -53,4 +55,12 @@ func openCMAC(bus regs.Bus, fec string, p poll.Poll) (mac, string, error) {
 		return nil, "", err
 	}
 	return cmacMAC{m}, "CMAC", nil
+}
+
+func openMRMAC(bus regs.Bus, fec string, p poll.Poll) (mac, string, error) {
+	m, err := mrmac.Open(bus, mrmac.Config{FEC: mrmac.FEC(fec), Poll: p})
+	if err != nil {
+		return nil, "", err
+	}
+	return m, "MRMAC", nil
 }

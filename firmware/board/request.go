@@ -227,7 +227,7 @@ func (b *Board) register(step string, r rocelink.RegisterRequest, allowed func(r
 }
 
 func lookUp(step string, r rocelink.RegisterRequest) (regs.Block, regs.Register, error) {
-	for _, block := range regs.Blocks() {
+	for _, block := range slices.Concat(regs.Blocks(), regs.AXIBlocks()) {
 		if block.Name != r.Block {
 			continue
 		}

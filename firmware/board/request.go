@@ -3,6 +3,7 @@ package board
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 
 	"rocelink"
 	"rocelink/firmware/stream"

@@ -8,7 +8,10 @@ module rl_command #(
     parameter QUEUE_PAIRS = 8,
     parameter CLOCK_KHZ   = 250000,
     parameter MAX_WINDOW  = 256,
-    parameter [31:0] MAX_FRAME = 32'd16777216
+    parameter [31:0] MAX_FRAME = 32'd16777216,
+    parameter        EXTERNAL  = 0,  // there is an external source, for this stream
+    parameter [3:0]  EXTERNAL_STREAM = 4'd0,
+    parameter [31:0] MAX_EXTERNAL = 32'd0
 ) (
     input  wire         clk,
     input  wire         rst,
@@ -156,20 +159,23 @@ module rl_command #(
         if (qp_bad[0])  qp_refused = RL_CORE_QP_CONFIG;
     end
 
-    // What Commit of a stream refuses. This build has no CRC and no external
-    // source.
+    // What Commit of a stream refuses. This build has no CRC.
     wire [3:0]  verb   = stream_config[RL_STREAM_CONFIG_VERB_LSB +: RL_STREAM_CONFIG_VERB_WIDTH];
     wire        rings  = verb == RL_STREAM_CONFIG_VERB_WRITE || verb == RL_STREAM_CONFIG_VERB_WRITE_IMM ||
                          verb == RL_STREAM_CONFIG_VERB_READ;
+    wire [3:0]  source = stream_config[RL_STREAM_CONFIG_SOURCE_LSB +: RL_STREAM_CONFIG_SOURCE_WIDTH];
+    wire        external = source == RL_STREAM_CONFIG_SOURCE_EXTERNAL;
     reg  [32:0] least;
     reg  [5:0]  stream_bad;
     always @(posedge clk) begin
         least         <= {1'b0, stream_frame_bytes} + ((verb == RL_STREAM_CONFIG_VERB_WRITE) ? 33'd16 : 33'd0);
         stream_bad[0] <= verb > RL_STREAM_CONFIG_VERB_READ ||
                          stream_config[RL_STREAM_CONFIG_PATTERN_LSB +: 4] > RL_STREAM_CONFIG_PATTERN_PRBS31 ||
-                         stream_config[RL_STREAM_CONFIG_SOURCE_LSB +: 4] != RL_STREAM_CONFIG_SOURCE_GENERATOR ||
+                         source > RL_STREAM_CONFIG_SOURCE_EXTERNAL ||
+                         external && (EXTERNAL == 0 || index != EXTERNAL_STREAM || verb == RL_STREAM_CONFIG_VERB_READ) ||
                          stream_config[RL_STREAM_CONFIG_CRC_LSB];
-        stream_bad[1] <= stream_frame_bytes > MAX_FRAME;
+        stream_bad[1] <= stream_frame_bytes > (external ? MAX_EXTERNAL : MAX_FRAME) ||
+                         external && stream_frame_bytes == 32'd0;
         stream_bad[2] <= rings && stream_slots == 32'd0;
         stream_bad[3] <= rings && (stream_stride[2:0] != 3'd0 || {1'b0, stream_stride} < least);
         stream_bad[5] <= verb == RL_STREAM_CONFIG_VERB_WRITE && stream_credit[2:0] != 3'd0;

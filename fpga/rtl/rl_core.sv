@@ -6,13 +6,18 @@
 // packet leaves next, rl_tx_header and rl_tx_frame make its frame, the ICRC is
 // put in and the frame waits for the MAC. Responses come back through rl_rx. All
 // transmission reads from the ring, so that going back is moving a pointer.
+//
+// Ports that came later: s_source_*, tied to 0 where EXTERNAL is 0, an
+// AXI4-Stream of 64 bytes a beat, of which each tlast ends a frame of a stream.
 `default_nettype none
 
 module rl_core #(
     parameter        QUEUE_PAIRS = 8,      // 1..16
     parameter        CLOCK_KHZ   = 250000,
     parameter [31:0] BUILD       = 32'd0,
-    parameter        STALL_BITS  = 17      // see rl_tx_out
+    parameter        STALL_BITS  = 17,     // see rl_tx_out
+    parameter        EXTERNAL    = 0,      // 1: stream EXTERNAL_STREAM may take frames from s_source
+    parameter [3:0]  EXTERNAL_STREAM = 4'd0
 ) (
     input  wire         clk,
     input  wire         rst,          // one cycle is enough
@@ -39,7 +44,15 @@ module rl_core #(
     input  wire [511:0] s_axis_tdata,
     input  wire [63:0]  s_axis_tkeep,
     input  wire         s_axis_tlast,
-    input  wire         s_axis_tuser
+    input  wire         s_axis_tuser,
+
+    // External source
+    input  wire         s_source_tvalid,
+    output wire         s_source_tready,
+    input  wire [511:0] s_source_tdata,
+    input  wire [63:0]  s_source_tkeep,
+    input  wire         s_source_tlast,
+    input  wire         s_source_lossy   // drop frames instead of waiting
 );
 
 `include "rl_wire.vh"
@@ -96,7 +109,8 @@ module rl_core #(
     wire        stream_selected = bus_address[15:10] == STREAM_BASE[15:10];
 
     wire [31:0] caps = (QUEUE_PAIRS << RL_CORE_CAPS_QUEUE_PAIRS_LSB) | (32'd5 << RL_CORE_CAPS_MAX_MTU_LSB) |
-                       (32'd1 << RL_CORE_CAPS_READ_LSB);
+                       (32'd1 << RL_CORE_CAPS_READ_LSB) |
+                       ((EXTERNAL != 0) ? 32'd1 << RL_CORE_CAPS_EXTERNAL_LSB : 32'd0);
 
     rl_core_regs core_regs (
         .clk(clk), .rst(reset), .write(bus_write && core_selected), .address(bus_address[9:0]), .wdata(bus_wdata),
@@ -136,6 +150,7 @@ module rl_core #(
     wire [63:0] stat_read_good, stat_read_bad, stat_credit_stalls, stat_credit_reads, stat_released;
     wire [3*QUEUE_PAIRS-1:0] states;
     wire [QUEUE_PAIRS-1:0]   ended;
+    wire [63:0] source_drops;
     reg  [2:0]  stat_stream_state;
     reg         stat_ended;
 
@@ -151,7 +166,7 @@ module rl_core #(
         .stat_state({23'd0, stat_ended, 5'd0, stat_stream_state}), .stat_index({28'd0, stat_index}),
         .stat_source_frames(stat_source_frames), .stat_source_bytes(stat_source_bytes),
         .stat_frames_posted(stat_source_frames), .stat_frames_done(stat_frames_done),
-        .stat_bytes_done(stat_bytes_done), .stat_source_dropped(64'd0), .stat_read_good(stat_read_good),
+        .stat_bytes_done(stat_bytes_done), .stat_source_dropped((stat_index == EXTERNAL_STREAM) ? source_drops : 64'd0), .stat_read_good(stat_read_good),
         .stat_read_bad(stat_read_bad), .stat_credit_stalls(stat_credit_stalls),
         .stat_credit_reads(stat_credit_reads), .stat_released(stat_released)
     );
@@ -188,7 +203,8 @@ module rl_core #(
     reg          drained;
 
     rl_command #(
-        .QUEUE_PAIRS(QUEUE_PAIRS), .CLOCK_KHZ(CLOCK_KHZ), .MAX_WINDOW(MAX_WINDOW), .MAX_FRAME(MAX_FRAME)
+        .QUEUE_PAIRS(QUEUE_PAIRS), .CLOCK_KHZ(CLOCK_KHZ), .MAX_WINDOW(MAX_WINDOW), .MAX_FRAME(MAX_FRAME),
+        .EXTERNAL(EXTERNAL), .EXTERNAL_STREAM(EXTERNAL_STREAM), .MAX_EXTERNAL(32'd131072)
     ) commands (
         .clk(clk), .rst(reset),
         .core_command(core_command), .core_clear(core_clear), .core_status(core_status), .core_detail(core_detail),
@@ -225,7 +241,7 @@ module rl_core #(
     wire [11:0]  meta_address;
     wire [220:0] meta_in;
     wire [159:0] done_in;
-    wire         fill_valid, fill_full, fill_first, fill_trailer, fill_prbs;
+    wire         fill_valid, fill_full, fill_first, fill_trailer, fill_prbs, fill_external;
     wire [3:0]   fill_qp;
     wire [9:0]   fill_position;
     wire [11:0]  fill_start;
@@ -234,12 +250,46 @@ module rl_core #(
     wire [63:0]  fill_sequence;
     wire [31:0]  fill_frame;
 
-    rl_ingest #(.QUEUE_PAIRS(QUEUE_PAIRS), .MAX_READS(MAX_READS)) ingest (
+    wire         external = stream_config[RL_STREAM_CONFIG_SOURCE_LSB];
+    wire         source_valid, source_pop, source_read;
+    wire [24:0]  source_length;
+    wire [511:0] source_data;
+    generate
+        if (EXTERNAL != 0) begin : source
+            wire mine = index == EXTERNAL_STREAM;
+            wire dropped_now;
+            reg  [24:0] limit;
+            rl_source frames_in (
+                .clk(clk), .rst(reset), .begins(commit && mine && external), .closes(clear && mine), .limit(limit),
+                .lossy(s_source_lossy),
+                .s_axis_tvalid(s_source_tvalid), .s_axis_tready(s_source_tready), .s_axis_tdata(s_source_tdata),
+                .s_axis_tkeep(s_source_tkeep), .s_axis_tlast(s_source_tlast),
+                .valid(source_valid), .length(source_length), .pop(source_pop), .read(source_read), .data(source_data),
+                .dropped(dropped_now)
+            );
+            always @(posedge clk)
+                if (commit && mine)
+                    limit <= stream_frame_bytes[24:0];
+            rl_total drops (
+                .clk(clk), .clear((commit || clear) && mine), .enable(dropped_now), .add(1'b1), .snapshot(snapshot),
+                .value(source_drops)
+            );
+        end else begin : no_source
+            assign s_source_tready = 1'b0;
+            assign source_valid    = 1'b0;
+            assign source_length   = 25'd0;
+            assign source_data     = 512'd0;
+            assign source_drops    = 64'd0;
+        end
+    endgenerate
+
+    rl_ingest #(.QUEUE_PAIRS(QUEUE_PAIRS), .MAX_READS(MAX_READS), .EXTERNAL(EXTERNAL)) ingest (
         .clk(clk), .rst(reset), .enable(enable), .now(uptime[43:0]), .pause(pause), .paused(ingest_paused), .index(index),
         .qp_init(qp_init), .qp_drop(qp_drop), .init_psn(qp_start_psn[23:0]), .init_mtu(qp_config[2:0]),
         .init_window(qp_window[8:0]), .commit(commit), .start(start), .stop(stop), .clear(clear),
         .verb(stream_config[2:0]), .prbs(stream_config[RL_STREAM_CONFIG_PATTERN_LSB]),
-        .solicited(stream_config[RL_STREAM_CONFIG_SOLICITED_LSB]), .frame_bytes(stream_frame_bytes[24:0]),
+        .solicited(stream_config[RL_STREAM_CONFIG_SOLICITED_LSB]), .external(external),
+        .source_valid(source_valid), .source_length(source_length), .source_pop(source_pop), .frame_bytes(stream_frame_bytes[24:0]),
         .slots(stream_slots), .stride(stream_stride), .base(stream_base), .rkey(stream_rkey), .credit(stream_credit), .count(stream_frames),
         .kbps(stream_kbps), .cost(cost), .allow(allow), .undelivered(undelivered), .states(states), .ended(ended),
         .ready(ready), .look_qp(look_qp), .look_una(look_una), .look_tag(look_tag), .look_tail(look_tail),
@@ -249,7 +299,7 @@ module rl_core #(
         .meta_write(meta_write), .meta_address(meta_address), .meta(meta_in), .done(done_in),
         .fill_valid(fill_valid), .fill_full(fill_full), .fill_qp(fill_qp), .fill_position(fill_position),
         .fill_start(fill_start), .fill_length(fill_length), .fill_first(fill_first), .fill_trailer(fill_trailer),
-        .fill_prbs(fill_prbs), .fill_offset(fill_offset), .fill_sequence(fill_sequence), .fill_frame(fill_frame),
+        .fill_prbs(fill_prbs), .fill_external(fill_external), .fill_offset(fill_offset), .fill_sequence(fill_sequence), .fill_frame(fill_frame),
         .snapshot(snapshot), .stat_next_psn(stat_next_psn), .stat_messages_posted(stat_messages_posted),
         .stat_bytes_posted(stat_bytes_posted), .stat_window_stalls(stat_window_stalls),
         .stat_source_frames(stat_source_frames), .stat_source_bytes(stat_source_bytes),
@@ -266,7 +316,7 @@ module rl_core #(
     rl_fill fill (
         .clk(clk), .rst(reset), .s_valid(fill_valid), .s_full(fill_full), .s_qp(fill_qp), .s_position(fill_position),
         .s_start(fill_start), .s_length(fill_length), .s_first(fill_first), .s_trailer(fill_trailer),
-        .s_prbs(fill_prbs), .s_offset(fill_offset), .s_sequence(fill_sequence), .s_frame(fill_frame), .idle(fill_idle),
+        .s_prbs(fill_prbs), .s_external(fill_external), .source_read(source_read), .source_data(source_data), .s_offset(fill_offset), .s_sequence(fill_sequence), .s_frame(fill_frame), .idle(fill_idle),
         .ring_write(ring_write), .ring_address(ring_waddress), .ring_data(ring_wdata),
         .filled(filled), .filled_qp(filled_qp), .filled_position(filled_position)
     );

@@ -1,5 +1,5 @@
 // Writes packets' payload into the ring, a beat a cycle: frames of the traffic
-// generator, and the trailers that follow frames of verb Write.
+// generator or of the external source, and the trailers that follow frames of verb Write.
 //
 // A PRBS31 frame begins with a state of 31 bits that takes four cycles to become
 // 512; from there each beat follows from the one before, s[n] = s[n-448] ^
@@ -22,10 +22,15 @@ module rl_fill (
     input  wire         s_first,   // of its message
     input  wire         s_trailer,
     input  wire         s_prbs,
+    input  wire         s_external, // its beats are the source's next ones
     input  wire [18:0]  s_offset,  // of its first beat in the frame, in beats
     input  wire [63:0]  s_sequence,
     input  wire [31:0]  s_frame,   // bytes of the frame that a trailer follows
     output wire         idle,
+
+    // The external source: data comes four cycles after read
+    output wire         source_read,
+    input  wire [511:0] source_data,
 
     // Ring
     output reg          ring_write,
@@ -38,7 +43,7 @@ module rl_fill (
     output reg  [9:0]   filled_position
 );
 
-    localparam WIDTH = 4 + 10 + 12 + 13 + 3 + 19 + 64 + 32;
+    localparam WIDTH = 4 + 10 + 12 + 13 + 4 + 19 + 64 + 32;
 
     wire        empty;
     wire        take;
@@ -46,14 +51,14 @@ module rl_fill (
     wire [9:0]  position;
     wire [11:0] start;
     wire [12:0] length;
-    wire        first, trailer, prbs;
+    wire        first, trailer, prbs, external;
     wire [18:0] offset;
     wire [63:0] sequence_n;
     wire [31:0] frame;
     rl_fifo #(.WIDTH(WIDTH), .DEPTH_BITS(2)) packets (
         .clk(clk), .rst(rst), .push(s_valid),
-        .in({s_qp, s_position, s_start, s_length, s_first, s_trailer, s_prbs, s_offset, s_sequence, s_frame}), .full(s_full),
-        .pop(take), .out({qp, position, start, length, first, trailer, prbs, offset, sequence_n, frame}), .empty(empty)
+        .in({s_qp, s_position, s_start, s_length, s_first, s_trailer, s_prbs, s_external, s_offset, s_sequence, s_frame}), .full(s_full),
+        .pop(take), .out({qp, position, start, length, first, trailer, prbs, external, offset, sequence_n, frame}), .empty(empty)
     );
 
     // Stage 0: which beat. A packet without payload writes none, but passes.
@@ -61,14 +66,14 @@ module rl_fill (
     wire [12:0] rounded = length + 13'd63;
     wire        ends    = {1'b0, beat} + 8'd1 >= {1'b0, rounded[12:6]};
     assign take = !empty && ends;
+    assign source_read = !empty && external && !trailer && length != 13'd0;
 
     // Stages 1 to 4: the first beat of a PRBS frame, from its seed.
-    localparam WHERE  = 4 + 10 + 12;
-    localparam BESIDE = 7 + 1 + 1 + 1 + 1 + 1 + 19 + 64 + 32 + 1;
+    localparam BESIDE = 4 + 10 + 12 + 1 + 7 + 1 + 1 + 1 + 1 + 1 + 19 + 64 + 32 + 1;
     reg  [3:0]          busy;
-    reg  [4*WHERE-1:0]  place;
-    reg  [4*BESIDE-1:0] beside;
-    wire [11:0]         at0   = start + {5'd0, beat};
+    reg  [BESIDE-1:0]   beside1, beside2, beside3, beside4;
+    wire [11:0]         at0     = start + {5'd0, beat};
+    wire [18:0]         offset0 = offset + {12'd0, beat};
     wire [12:0]         rest0 = length - {beat, 6'd0};
     always @(posedge clk) begin
         if (rst || empty)
@@ -76,10 +81,11 @@ module rl_fill (
         else
             beat <= ends ? 7'd0 : beat + 7'd1;
         busy   <= rst ? 4'd0 : {busy[2:0], !empty};
-        place  <= {place[3*WHERE-1:0], qp, position, at0};
-        beside <= {beside[3*BESIDE-1:0],
-                   ends ? rest0[6:0] : 7'd64, beat == 7'd0, first && beat == 7'd0, ends,
-                   trailer, prbs, offset + {12'd0, beat}, sequence_n, frame, length != 13'd0};
+        beside1 <= {qp, position, at0, external, ends ? rest0[6:0] : 7'd64, beat == 7'd0, first && beat == 7'd0, ends,
+                    trailer, prbs, offset0, sequence_n, frame, length != 13'd0};
+        beside2 <= beside1;
+        beside3 <= beside2;
+        beside4 <= beside3;
     end
 
     // e is the state and what follows it; see pattern.Seed for the seed.
@@ -120,13 +126,12 @@ module rl_fill (
     wire [9:0]  position4;
     wire [11:0] at4;
     wire [6:0]  rest4;
-    wire        opens4, first4, ends4, trailer4, prbs4, some4;
+    wire        external4, opens4, first4, ends4, trailer4, prbs4, some4;
     wire [18:0] offset4;
     wire [63:0] sequence4;
     wire [31:0] frame4;
-    assign {qp4, position4, at4} = place[3*WHERE +: WHERE];
-    assign {rest4, opens4, first4, ends4, trailer4, prbs4, offset4, sequence4, frame4, some4} =
-           beside[3*BESIDE +: BESIDE];
+    assign {qp4, position4, at4, external4, rest4, opens4, first4, ends4, trailer4, prbs4, offset4, sequence4, frame4,
+            some4} = beside4;
 
     reg          valid5, ends5, prbs5, some5;
     reg  [3:0]   qp5;
@@ -167,7 +172,7 @@ module rl_fill (
         at5      <= at4;
         if (valid4)
             beat5 <= first4 ? e4 : follows;
-        other5 <= trailer4 ? {384'd0, sequence4 + 64'd1, 32'd0, frame4} : counted;
+        other5 <= trailer4 ? {384'd0, sequence4 + 64'd1, 32'd0, frame4} : external4 ? source_data : counted;
     end
     generate
         for (j = 0; j < 64; j = j + 1) begin : lanes

@@ -8,7 +8,8 @@
 
 module rl_ingest #(
     parameter QUEUE_PAIRS = 8,
-    parameter MAX_READS   = 4  // outstanding on a queue pair
+    parameter MAX_READS   = 4, // outstanding on a queue pair
+    parameter EXTERNAL    = 0  // there is an external source
 ) (
     input  wire         clk,
     input  wire         rst,
@@ -31,6 +32,7 @@ module rl_ingest #(
     input  wire [2:0]   verb,
     input  wire         prbs,
     input  wire         solicited,
+    input  wire         external,
     input  wire [24:0]  frame_bytes,
     input  wire [31:0]  slots,
     input  wire [31:0]  stride,
@@ -59,6 +61,11 @@ module rl_ingest #(
     input  wire [15:0]  delivered_frames,
     input  wire [31:0]  delivered_bytes,
 
+    // The external source's oldest frame
+    input  wire         source_valid,
+    input  wire [24:0]  source_length,
+    output reg          source_pop,
+
     // Metadata, one entry a position
     output reg          meta_write,
     output reg  [11:0]  meta_address,
@@ -75,6 +82,7 @@ module rl_ingest #(
     output reg          fill_first,
     output reg          fill_trailer,
     output reg          fill_prbs,
+    output reg          fill_external,
     output reg  [18:0]  fill_offset,
     output reg  [63:0]  fill_sequence,
     output reg  [31:0]  fill_frame,
@@ -138,16 +146,16 @@ module rl_ingest #(
     end
 
     // What Commit gave, of the stream and of the queue pair.
-    localparam STREAM = 1 + 1 + 3 + 25 + 32 + 32 + 64 + 32 + 1 + 64 + 64;
+    localparam STREAM = 1 + 1 + 1 + 3 + 25 + 32 + 32 + 64 + 32 + 1 + 64 + 64;
     wire [STREAM-1:0] stream_now;
     reg  [2:0]  s_verb;
-    reg         s_prbs, s_solicited, s_counts;
+    reg         s_external, s_valid, s_prbs, s_solicited, s_counts;
     reg  [24:0] s_frame_bytes;
     reg  [31:0] s_last_slot, s_stride, s_rkey;
     reg  [63:0] s_base, s_last, s_credit;
     rl_table #(.WIDTH(STREAM)) streams (
         .clk(clk), .write(commit), .waddress(index),
-        .wdata({prbs, solicited, verb, frame_bytes, slots - 32'd1, stride, base, rkey, count != 64'd0, count - 64'd1, credit}),
+        .wdata({external && EXTERNAL != 0, prbs, solicited, verb, frame_bytes, slots - 32'd1, stride, base, rkey, count != 64'd0, count - 64'd1, credit}),
         .raddress(qp), .rdata(stream_now)
     );
     wire [11:0] shape_now;
@@ -268,6 +276,7 @@ module rl_ingest #(
         fill_valid     <= 1'b0;
         write_back     <= 1'b0;
         take           <= 1'b0;
+        source_pop     <= 1'b0;
         next_state_set <= 1'b0;
         stalls         <= 1'b0;
         blocks         <= 1'b0;
@@ -286,7 +295,10 @@ module rl_ingest #(
             end
             AT_READ: begin
                 at <= AT_TAKE;
-                {s_prbs, s_solicited, s_verb, s_frame_bytes, s_last_slot, s_stride, s_base, s_rkey, s_counts, s_last, s_credit} <= stream_now;
+                {s_external, s_prbs, s_solicited, s_verb, s_frame_bytes, s_last_slot, s_stride, s_base, s_rkey, s_counts, s_last, s_credit} <= stream_now;
+                s_valid <= source_valid;
+                if (EXTERNAL != 0 && stream_now[STREAM-1])
+                    s_frame_bytes <= source_length; // it stands until the frame ends
                 {mtu_code, window} <= shape_now;
                 {asked_at, asked, blocked, crediting, sequence_n, slot, slot_address, offset, active, trailer, owed} <= place_now;
                 {psn, position, head, since_ack, stalled, stalled_at, frames_bytes, frames, bytes, messages} <= newest_now;
@@ -334,7 +346,7 @@ module rl_ingest #(
                         next_state     <= RL_STREAM_STAT_STATE_STATE_STOPPED[2:0];
                     end else if (s_writes && s_credit != 64'd0)
                         at <= AT_HELD;
-                    else if (!may[qp] || s_reads && inflight >= MAX_READS[9:0])
+                    else if (!may[qp] || s_external && !s_valid || s_reads && inflight >= MAX_READS[9:0])
                         at <= AT_PICK;
                     else begin
                         active         <= 1'b1;
@@ -343,7 +355,7 @@ module rl_ingest #(
                         take           <= 1'b1;
                         posts          <= 1'b1;
                         takes          <= 1'b1;
-                        next_state_set <= s_counts && sequence_n == s_last;
+                        next_state_set <= s_counts && !s_external && sequence_n == s_last;
                         next_state     <= RL_STREAM_STAT_STATE_STATE_STOPPING[2:0];
                     end
                 end
@@ -371,7 +383,7 @@ module rl_ingest #(
                     blocks     <= !blocked;
                 end else begin
                     blocked <= 1'b0;
-                    if (!may[qp]) begin
+                    if (!may[qp] || s_external && !s_valid) begin
                         at         <= AT_PICK;
                         write_back <= 1'b1;
                     end else begin
@@ -382,7 +394,7 @@ module rl_ingest #(
                         take           <= 1'b1;
                         posts          <= 1'b1;
                         takes          <= 1'b1;
-                        next_state_set <= s_counts && sequence_n == s_last;
+                        next_state_set <= s_counts && !s_external && sequence_n == s_last;
                         next_state     <= RL_STREAM_STAT_STATE_STATE_STOPPING[2:0];
                     end
                 end
@@ -416,6 +428,7 @@ module rl_ingest #(
                     end
                     if (frame_ends) begin
                         trailer      <= 1'b0;
+                        source_pop   <= s_external;
                         frames       <= frames_next;
                         frames_bytes <= frames_bytes_next;
                         sequence_n   <= sequence_n + 64'd1;
@@ -457,7 +470,8 @@ module rl_ingest #(
         fill_length   <= length;
         fill_first    <= first;
         fill_trailer  <= trailer;
-        fill_prbs     <= s_prbs;
+        fill_prbs     <= s_prbs && !s_external;
+        fill_external <= s_external;
         fill_offset   <= offset[24:6];
         fill_sequence <= sequence_n;
         fill_frame    <= {7'd0, s_frame_bytes};
@@ -499,6 +513,7 @@ module rl_ingest #(
             fill_valid     <= 1'b0;
             write_back     <= 1'b0;
             take           <= 1'b0;
+            source_pop     <= 1'b0;
             next_state_set <= 1'b0;
             stalls         <= 1'b0;
             blocks         <= 1'b0;

@@ -48,6 +48,12 @@ struct Bench {
     size_t in_at = 0;
     int in_pause = 0;
 
+    // To the core's external source, which may let a beat wait.
+    std::deque<std::vector<uint8_t>> source;
+    size_t source_at = 0;
+    int source_pause = 0;
+    bool source_offers = false;
+
     void tick() {
         // What the MAC takes in this cycle.
         switch (sink.kind) {
@@ -62,9 +68,18 @@ struct Bench {
         }
         top.m_axis_tready = ready;
         feed();
+        offer();
         top.clk = 0;
         top.eval();
         look();
+        if (source_offers && top.s_source_tready) {
+            source_offers = false;
+            source_at += 64;
+            if (source_at >= source.front().size()) {
+                source.pop_front();
+                source_at = 0;
+            }
+        }
         top.clk = 1;
         top.eval();
         top.bus_write = 0;
@@ -91,6 +106,24 @@ struct Bench {
             in.pop_front();
             in_at = 0;
         }
+    }
+
+    // offer holds a beat of the source until it is taken.
+    void offer() {
+        if (source_offers) return;
+        top.s_source_tvalid = 0;
+        if (source.empty() || random.of256(source_pause)) return;
+        const std::vector<uint8_t> &f = source.front();
+        size_t n = f.size() - source_at;
+        if (n > 64) n = 64;
+        uint8_t b[64];
+        std::memset(b, int(random.next()), 64);
+        std::memcpy(b, f.data() + source_at, n);
+        std::memcpy(top.s_source_tdata.data(), b, 64);
+        top.s_source_tkeep = n == 64 ? ~0ull : (1ull << n) - 1;
+        top.s_source_tlast = source_at + 64 >= f.size();
+        top.s_source_tvalid = 1;
+        source_offers = true;
     }
 
     // look is at the outputs as they are before the clock's edge.
@@ -188,6 +221,16 @@ void bench_receive(void *p, const uint8_t *frame, int n, int pause) {
     b->in.emplace_back(frame, frame + n);
     b->in_pause = pause;
 }
+
+void bench_source(void *p, const uint8_t *frame, int n, int pause) {
+    Bench *b = of(p);
+    b->source.emplace_back(frame, frame + n);
+    b->source_pause = pause;
+}
+
+void bench_source_lossy(void *p, int lossy) { of(p)->top.s_source_lossy = lossy; }
+
+int bench_source_queued(void *p) { return int(of(p)->source.size()); }
 
 int bench_queued(void *p) { return int(of(p)->in.size()); }
 

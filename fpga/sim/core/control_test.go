@@ -80,7 +80,18 @@ func TestRefused(t *testing.T) {
 			b.put(b.stream, regs.StreamConfig, regs.StreamConfigVerb.Of(regs.StreamConfigVerbRead)|regs.StreamConfigCRC.Of(1))
 		}, regs.StreamConfig},
 		{"CRC", func() { b.put(b.stream, regs.StreamConfig, regs.StreamConfigCRC.Of(1)) }, regs.StreamConfig},
-		{"external", func() { b.put(b.stream, regs.StreamConfig, regs.StreamConfigSource.Of(1)) }, regs.StreamConfig},
+		{"CRC", func() { b.put(b.stream, regs.StreamConfig, regs.StreamConfigCRC.Of(1)) }, regs.StreamConfig},
+		{"READ from an external source", func() {
+			b.put(b.stream, regs.StreamConfig, regs.StreamConfigVerb.Of(regs.StreamConfigVerbRead)|regs.StreamConfigSource.Of(1))
+		}, regs.StreamConfig},
+		{"external frames of no bytes", func() {
+			b.put(b.stream, regs.StreamConfig, regs.StreamConfigSource.Of(1))
+			b.put(b.stream, regs.StreamFrameBytes, 0)
+		}, regs.StreamFrameBytes},
+		{"external frames that the source cannot hold", func() {
+			b.put(b.stream, regs.StreamConfig, regs.StreamConfigSource.Of(1))
+			b.put(b.stream, regs.StreamFrameBytes, 131073)
+		}, regs.StreamFrameBytes},
 		{"credit", func() { b.put64(b.stream, regs.StreamCredit, 12) }, regs.Reg(regs.StreamCredit)},
 	} {
 		b.describe(streamConfig{verb: regs.StreamConfigVerbWrite, bytes: 100, slots: 4, stride: 128})
@@ -90,6 +101,17 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: status %d, detail %#x, want %d, %#x", c.name, code, detail, regs.StreamCommandStatusCodeBadValue, c.detail)
 		}
 	}
+}
+
+// The external source belongs to one stream.
+func TestOneSource(t *testing.T) {
+	b := open(t, 9)
+	b.expect("External", uint64(regs.CoreCapsExternal.Get(b.get(b.Core, regs.CoreCaps))), 1)
+	b.describe(streamConfig{external: true, bytes: 100})
+	if code, detail := b.command(b.stream, regs.StreamCommandOpCommit, 1); code != regs.StreamCommandStatusCodeBadValue || detail != uint32(regs.StreamConfig) {
+		t.Errorf("stream 1: status %d, detail %#x", code, detail)
+	}
+	b.must(b.stream, regs.StreamCommandOpCommit, 0)
 }
 
 // A reset at any cycle: nothing of before leaves after it, registers read as

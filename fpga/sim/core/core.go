@@ -107,6 +107,18 @@ func (c *Core) Receive(frame []byte, pause int) {
 	C.bench_receive(c.bench, (*C.uint8_t)(unsafe.Pointer(unsafe.SliceData(frame))), C.int(len(frame)), C.int(pause))
 }
 
+// Offer queues a frame for the core's external source, which offers its beats
+// with pauses, of a probability in 256, between them.
+func (c *Core) Offer(frame []byte, pause int) {
+	C.bench_source(c.bench, (*C.uint8_t)(unsafe.Pointer(unsafe.SliceData(frame))), C.int(len(frame)), C.int(pause))
+}
+
+// SetLossy lets the external source drop frames instead of waiting.
+func (c *Core) SetLossy() { C.bench_source_lossy(c.bench, 1) }
+
+// Offered is how many frames of the external source are not wholly taken.
+func (c *Core) Offered() int { return int(C.bench_source_queued(c.bench)) }
+
 // Queued is how many frames wait to be received.
 func (c *Core) Queued() int { return int(C.bench_queued(c.bench)) }
 

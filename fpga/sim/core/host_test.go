@@ -162,6 +162,7 @@ type streamConfig struct {
 	verb      uint32
 	kind      pattern.Kind
 	solicited bool
+	external  bool
 	bytes     uint32
 	slots     uint32
 	stride    uint32
@@ -177,6 +178,9 @@ func (b *bench) describe(s streamConfig) {
 	word := regs.StreamConfigVerb.Of(s.verb) | regs.StreamConfigPattern.Of(uint32(s.kind))
 	if s.solicited {
 		word |= regs.StreamConfigSolicited.Of(1)
+	}
+	if s.external {
+		word |= regs.StreamConfigSource.Of(regs.StreamConfigSourceExternal)
 	}
 	b.put(b.stream, regs.StreamConfig, word)
 	b.put(b.stream, regs.StreamFrameBytes, s.bytes)

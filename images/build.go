@@ -3,15 +3,19 @@ package images
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +23,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/u-root/u-root/pkg/dt"
 
+	"rocelink/boards/slot"
 	"rocelink/images/artifact"
 	"rocelink/images/bootbin"
 	"rocelink/images/devicetree"
@@ -284,7 +289,11 @@ func (b *builder) kernel(ctx context.Context) (*kernel.Tree, error) {
 	}
 	for _, symbol := range []string{b.Compression.Symbol(), "CONFIG_DEVMEM", "CONFIG_DEVTMPFS"} {
 		if has, known := k.Has(symbol); known && !has {
-			return nil, fmt.Errorf("kernel %s is built without %s: %w", k.File, symbol, ErrKernel)
+			remedy := "give another --kernel"
+			if symbol == b.Compression.Symbol() {
+				remedy = fmt.Sprintf("it cannot unpack %s: give another --compression (zstd, gzip)", b.Compression)
+			}
+			return nil, fmt.Errorf("kernel %s is built without %s: %w: %s", k.File, symbol, ErrKernel, remedy)
 		}
 	}
 	b.result.Kernel = k.Release
@@ -303,9 +312,17 @@ func (b *builder) initramfs(ctx context.Context, k *kernel.Tree) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
+	boardd := boarddPackage
+	if b.Init == "" && b.Boardd == "" {
+		// One file is both.
+		boardd = ""
+		if err := a.Link("bin/boardd", "../init"); err != nil {
+			return nil, err
+		}
+	}
 	for _, p := range []struct{ name, given, pkg string }{
 		{"init", b.Init, initPackage},
-		{"bin/boardd", b.Boardd, boarddPackage},
+		{"bin/boardd", b.Boardd, boardd},
 		{"bin/busybox", shell, ""},
 	} {
 		if p.given == "" && p.pkg == "" {
@@ -346,9 +363,19 @@ func (b *builder) initramfs(ctx context.Context, k *kernel.Tree) ([]byte, error)
 		}
 	}
 
+	key, err := b.updateKey()
+	if err != nil {
+		return nil, err
+	}
+	if key != nil {
+		if err := a.File("etc/rocelink/update.pub", key, 0o644); err != nil {
+			return nil, err
+		}
+	}
+
 	var modules []kernel.Module
 	if !b.NoModules {
-		if modules, err = k.Modules(b.board.Boot.Modules); err != nil {
+		if modules, err = k.Modules(withFAT(b.board.Boot.Modules)); err != nil {
 			return nil, err
 		}
 	}
@@ -394,6 +421,65 @@ func (b *builder) initramfs(ctx context.Context, k *kernel.Tree) ([]byte, error)
 	return packed, b.write(InitramfsFile+b.Compression.Suffix(), packed)
 }
 
+// fatModules are what reading the card takes: the file system and the alphabets
+// of its names (Linux, fs/fat/Kconfig: FAT_DEFAULT_CODEPAGE 437 and, in Debian's
+// kernel, FAT_DEFAULT_IOCHARSET ascii).
+var fatModules = []string{"vfat", "nls_cp437", "nls_ascii"}
+
+// withFAT adds them where a board has a driver for a card.
+func withFAT(modules []string) []string {
+	if !slices.ContainsFunc(modules, func(m string) bool {
+		return strings.HasPrefix(m, "sdhci") || strings.HasPrefix(m, "mmc") || m == "virtio_blk"
+	}) {
+		return modules
+	}
+	out := slices.Clone(modules)
+	for _, m := range fatModules {
+		if !slices.Contains(out, m) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// updateKey is the public key by which the board checks a new image, in PEM.
+func (b *builder) updateKey() ([]byte, error) {
+	switch {
+	case b.UpdateKey != "":
+		text, err := readInput("key of updates", b.UpdateKey, 1<<16)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := fit.ParsePublicKey(text); err != nil {
+			return nil, fmt.Errorf("key of updates %s: %w", b.UpdateKey, err)
+		}
+		return text, nil
+	case b.SigningKey != "":
+		key, err := b.signingKey()
+		if err != nil {
+			return nil, err
+		}
+		der, err := x509.MarshalPKIXPublicKey(key.Public())
+		if err != nil {
+			return nil, fmt.Errorf("signing key %s: %w", b.SigningKey, err)
+		}
+		return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
+	}
+	return nil, nil
+}
+
+func (b *builder) signingKey() (ed25519.PrivateKey, error) {
+	text, err := readInput("signing key", b.SigningKey, 1<<16)
+	if err != nil {
+		return nil, err
+	}
+	key, err := fit.ParseSigningKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("signing key %s: %w", b.SigningKey, err)
+	}
+	return key, nil
+}
+
 // busybox is Debian's package of a static busybox.
 const busybox = "busybox-static"
 
@@ -429,6 +515,7 @@ func (b *builder) image(k *kernel.Tree, tree *dt.FDT, ramdisk []byte) ([]byte, e
 	at := b.board.Boot.Load
 	m := fit.Image{
 		Description: fmt.Sprintf("rocelink %s %s", b.board.name, b.Version),
+		Model:       b.board.Model,
 		Time:        b.Time,
 		Kernel:      fit.Part{Description: strings.TrimSpace("Linux " + k.Release), Data: packed, Gzip: true, Load: at.Kernel},
 		DeviceTree:  fit.Part{Description: devicetree.Model(tree), Data: blob, Load: at.DeviceTree},
@@ -448,13 +535,9 @@ func (b *builder) image(k *kernel.Tree, tree *dt.FDT, ramdisk []byte) ([]byte, e
 	if b.SigningKey == "" {
 		return image, b.write(name, image)
 	}
-	text, err := readInput("signing key", b.SigningKey, 1<<16)
+	key, err := b.signingKey()
 	if err != nil {
 		return nil, err
-	}
-	key, err := fit.ParseSigningKey(text)
-	if err != nil {
-		return nil, fmt.Errorf("signing key %s: %w", b.SigningKey, err)
 	}
 	signature, err := fit.Sign(key, image)
 	if err != nil {
@@ -484,10 +567,15 @@ func pack(data []byte) ([]byte, error) {
 
 // boot makes the card and what the boot ROM reads from it.
 func (b *builder) boot(ctx context.Context, image []byte, line string) error {
-	name := ImageFile(b.board.name)
+	state := slot.State{Slot: slot.A}.Encode()
 	files := []sdcard.File{
-		{Name: name, Data: image},
-		{Name: "extlinux/extlinux.conf", Data: []byte(extlinux(name, line))},
+		{Name: slot.Image(slot.A), Data: image},
+		{Name: slot.StateFile, Data: state},
+		{Name: slot.StateCopy, Data: state},
+		{Name: slot.TriesFile, Data: slot.Tries{}.Encode()},
+	}
+	if b.Extlinux {
+		files = append(files, sdcard.File{Name: "extlinux/extlinux.conf", Data: []byte(extlinux(slot.Image(slot.A), line))})
 	}
 	add := func(what, file, name string, check func(string, []byte) error) error {
 		if file == "" {
@@ -515,7 +603,7 @@ func (b *builder) boot(ctx context.Context, image []byte, line string) error {
 	); err != nil {
 		return err
 	}
-	s, err := script(scriptText(name, bitstream, line, b.board.Boot.Load), b.Time)
+	s, err := script(scriptText(bitstream, line, b.board.Boot.Load), b.Time)
 	if err != nil {
 		return fmt.Errorf("boot script: %w", err)
 	}
@@ -534,7 +622,7 @@ func (b *builder) boot(ctx context.Context, image []byte, line string) error {
 		files = append(files, sdcard.File{Name: BootFile, Data: data})
 	}
 	b.say("card image")
-	card := sdcard.Card{Size: b.CardSize, Label: "ROCELINK", Time: b.Time, Files: files}
+	card := sdcard.Card{Size: b.CardSize, Spare: spare(image), Label: "ROCELINK", Time: b.Time, Files: files}
 	path := filepath.Join(b.Out, CardFile)
 	if err := card.Write(path); err != nil {
 		return err
@@ -552,6 +640,9 @@ func (b *builder) boot(ctx context.Context, image []byte, line string) error {
 	b.result.Files = append(b.result.Files, Output{CardFile, n, hex.EncodeToString(h.Sum(nil))})
 	return nil
 }
+
+// spare is what a new image takes on the card beside the two that are there.
+func spare(image []byte) int64 { return 2 * int64(len(image)) }
 
 func (b *builder) write(name string, data []byte) error {
 	if err := artifact.WriteBytes(filepath.Join(b.Out, name), data); err != nil {

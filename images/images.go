@@ -72,6 +72,12 @@ type Config struct {
 	DeviceImage string // Versal's PDI, passed through
 	CardSize    int64  // bytes; default: what is needed, at least 128 MiB
 	SigningKey  string // Ed25519 key (PEM): signs the FIT image
+	// UpdateKey is the public key (PEM) by which the board checks a new image;
+	// default: that of SigningKey. Without either the board takes none.
+	UpdateKey string
+	// Extlinux adds extlinux.conf to the card. U-Boot prefers it to boot.scr: such
+	// a board has one image and takes no updates.
+	Extlinux bool
 
 	Name    string    // the board's name; default: of its description
 	Version string    // of the image; default: of the source's repository
@@ -147,7 +153,9 @@ func (c *Config) commandLine(b *board) (string, error) {
 	if err := boards.CheckConsole(b.SoC, console); err != nil {
 		return "", err
 	}
-	words := append([]string{"console=" + console}, b.Boot.Arguments...)
+	// A kernel that panics starts again instead of standing still; what is given
+	// later wins.
+	words := append([]string{"console=" + console, "panic=5"}, b.Boot.Arguments...)
 	if b.Boot.IP != "" {
 		words = append(words, "rocelink.ip="+b.Boot.IP)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/u-root/u-root/pkg/dt"
 
 	"rocelink/boards"
+	"rocelink/boards/slot"
 	"rocelink/images/bootbin"
 	"rocelink/images/devicetree"
 	"rocelink/images/fit"
@@ -178,7 +179,7 @@ func TestBuild(t *testing.T) {
 	if len(steps) == 0 {
 		t.Error("no progress")
 	}
-	const line = "console=ttyPS0,115200 quiet rocelink.ip=10.0.0.2/24,10.0.0.1 rocelink.nats=nats://10.0.0.1:4222 rocelink.address=192.168.0.2 loglevel=4"
+	const line = "console=ttyPS0,115200 panic=5 quiet rocelink.ip=10.0.0.2/24,10.0.0.1 rocelink.nats=nats://10.0.0.1:4222 rocelink.address=192.168.0.2 loglevel=4"
 	if r.Arguments != line || r.Kernel != kerneltest.Release {
 		t.Errorf("arguments %q of kernel %s", r.Arguments, r.Kernel)
 	}
@@ -237,14 +238,17 @@ func TestBuild(t *testing.T) {
 	for _, f := range card {
 		got[f.Name] = f.Data
 	}
-	if !bytes.Equal(got["unit.itb"], data) || !bytes.Equal(got["fabric.bin"], bit) || string(got["rocelink.yaml"]) != "name: left\n" {
+	if !bytes.Equal(got["image-a.itb"], data) || !bytes.Equal(got["fabric.bin"], bit) || string(got["rocelink.yaml"]) != "name: left\n" {
 		t.Error("the card's files are not those that were given")
 	}
-	conf := string(got["extlinux/extlinux.conf"])
-	if !strings.Contains(conf, "kernel /unit.itb") || !strings.Contains(conf, "append "+line+"\n") {
-		t.Errorf("extlinux.conf:\n%s", conf)
+	if _, ok := got["extlinux/extlinux.conf"]; ok {
+		t.Error("extlinux.conf is on the card: U-Boot would never come to boot.scr")
 	}
-	for _, want := range []string{"fabric.bin && fpga load 0 0x20000000 ${filesize}", "setenv bootargs '" + line + "'", "unit.itb && bootm 0x20000000"} {
+	state, err := slot.DecodeState(got[slot.StateFile])
+	if err != nil || state != (slot.State{Slot: slot.A}) || !bytes.Equal(got[slot.StateFile], got[slot.StateCopy]) || len(got[slot.TriesFile]) != slot.FileBytes {
+		t.Errorf("state of the slots %+v, %v", state, err)
+	}
+	for _, want := range []string{"fabric.bin && fpga load 0 0x20000000 ${filesize}", "setenv bootargs '" + line + "'", "load ${devtype} ${devnum}:${distro_bootpart} 0x20000000 image-${rl_s}.itb", "bootm 0x20000000"} {
 		if !bytes.Contains(got["boot.scr"], []byte(want)) {
 			t.Errorf("boot.scr does not say %q:\n%s", want, got["boot.scr"])
 		}

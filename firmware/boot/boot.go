@@ -17,6 +17,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -32,7 +33,10 @@ const (
 	// tickWithout is how often Init looks around when it has no watchdog.
 	tickWithout = 5 * time.Second
 	shellRetry  = time.Second
-	maxProblem  = 2 << 10 // bytes of ROCELINK_PROBLEM
+	maxProblem  = 2 << 10 // bytes of ROCELINK_PROBLEM, and of ROCELINK_FAULTS
+	// trialTime is how long a new image has to report in.
+	trialTime = 5 * time.Minute
+	updateKey = "/etc/rocelink/update.pub"
 )
 
 // Config is what Init runs with. System must be set.
@@ -59,12 +63,14 @@ type Init struct {
 	// Only the main loop uses these.
 	daemon, shell     child
 	daemonAt, shellAt *time.Timer
+	trialAt           *time.Timer // the new image has not reported in
 	watchdog          Watchdog
 	fed               error
 	ending            bool
 	daemonErr         string // why it could not be started, or how it ended
 	listener          net.Listener
 	requests          chan How
+	confirmed         chan struct{}
 	background        sync.WaitGroup
 	network           chan struct{} // the network changed: ask for the time
 
@@ -94,7 +100,7 @@ func New(cfg Config) *Init {
 	j := NewJournal(console)
 	return &Init{
 		sys: cfg.System, root: cfg.Root, journal: j, log: j.Logger("init: "),
-		requests: make(chan How, 1), network: make(chan struct{}, 1),
+		requests: make(chan How, 1), confirmed: make(chan struct{}, 1), network: make(chan struct{}, 1),
 	}
 }
 
@@ -138,7 +144,11 @@ func (i *Init) setUp(ctx context.Context) {
 	if len(i.problems) > 0 {
 		i.senderOff()
 	}
-	i.daemonAt, i.shellAt = stopped(), stopped()
+	i.daemonAt, i.shellAt, i.trialAt = stopped(), stopped(), stopped()
+	if i.set.trial {
+		i.trialAt.Reset(trialTime)
+		i.log.Info("this image is new: it must report in", "slot", i.set.slot, "within", trialTime)
+	}
 	i.startDaemon()
 	i.startShell()
 	i.log.Info("up", "after", time.Since(begin).Round(time.Millisecond), "problems", len(i.problems))
@@ -194,6 +204,11 @@ func (i *Init) loop() How {
 			}
 		case how := <-i.requests:
 			return how
+		case <-i.confirmed:
+			i.trialAt.Stop()
+		case <-i.trialAt.C:
+			i.log.Error("the new image did not report in: the boot loader decides what is next", "within", trialTime)
+			return Reboot
 		case <-i.daemonAt.C:
 			i.startDaemon()
 		case <-i.shellAt.C:
@@ -307,15 +322,20 @@ func (i *Init) publish() {
 	i.state.safe, i.state.restarts, i.state.ending = i.daemon.safe, i.daemon.restarts, i.ending
 }
 
-// troubles is everything that is wrong, in one line.
-func (i *Init) troubles() string {
+// troubles is what is wrong with the configuration, and what with the system,
+// each in one line.
+func (i *Init) troubles() (problems, faults string) {
 	i.mu.Lock()
-	all := append(append([]string(nil), i.problems...), i.faults...)
+	p, f := slices.Clone(i.problems), slices.Clone(i.faults)
 	i.mu.Unlock()
 	if i.daemon.safe {
-		all = append(all, fmt.Sprintf("boardd ended %d times within %v, the last time: %s", crashLimit, crashWindow, i.daemonErr))
+		f = append(f, fmt.Sprintf("boardd ended %d times within %v, the last time: %s", crashLimit, crashWindow, i.daemonErr))
 	}
-	text := printable(strings.Join(all, "; "))
+	return oneLine(p), oneLine(f)
+}
+
+func oneLine(texts []string) string {
+	text := printable(strings.Join(texts, "; "))
 	if len(text) > maxProblem {
 		text = strings.ToValidUTF8(text[:maxProblem], "") + "…"
 	}

@@ -42,7 +42,7 @@ func TestOrder(t *testing.T) {
 				t.Errorf("boardd %s %q, want %q", flag, got, want)
 			}
 		}
-		if p := m.env(daemonPath, "ROCELINK_PROBLEM"); p != "" {
+		if p := m.told(); p != "" {
 			t.Errorf("problem: %s", p)
 		}
 		if m.env(daemonPath, "ROCELINK_INIT") != socketPath || m.env(daemonPath, "ROCELINK_CLOCK") != clockFile {
@@ -115,7 +115,7 @@ func TestEveryStepMayFail(t *testing.T) {
 				if n := len(m.programs()); n != 1 || m.programs()[0].at > 0 {
 					t.Errorf("boardd started %d times", n)
 				}
-				if p := m.env(daemonPath, "ROCELINK_PROBLEM"); !strings.Contains(p, c.told) || (p == "") != (c.told == "") {
+				if p := m.told(); !strings.Contains(p, c.told) || (p == "") != (c.told == "") {
 					t.Errorf("boardd was told %q, want %q", p, c.told)
 				}
 			})
@@ -140,7 +140,7 @@ func TestPresentAlreadyIsFine(t *testing.T) {
 	m.fail["module"] = fmt.Errorf("exists: %w", ErrPresent)
 	m.fail["watchdog"] = ErrNoWatchdog
 	m.boot(func() {
-		if p := m.env(daemonPath, "ROCELINK_PROBLEM"); p != "" {
+		if p := m.told(); p != "" {
 			t.Errorf("problem: %s", p)
 		}
 	})
@@ -157,7 +157,7 @@ func TestBadModuleList(t *testing.T) {
 	m := newMachine(t)
 	m.file(moduleList, "../../etc/passwd\n/abs.ko\nok.ko")
 	m.boot(func() {
-		p := m.env(daemonPath, "ROCELINK_PROBLEM")
+		p := m.told()
 		if !strings.Contains(p, "../../etc/passwd") || !strings.Contains(p, "/abs.ko") {
 			t.Errorf("problem: %s", p)
 		}
@@ -212,7 +212,7 @@ func TestCrashes(t *testing.T) {
 		if m.regs.on() {
 			t.Error("the sender is on after a crash in the safe state")
 		}
-		if p := m.env(daemonPath, "ROCELINK_PROBLEM"); !strings.Contains(p, "ended 10 times") || !strings.Contains(p, "exit code 2") {
+		if p := m.told(); !strings.Contains(p, "ended 10 times") || !strings.Contains(p, "exit code 2") {
 			t.Errorf("boardd was told %q", p)
 		}
 
@@ -228,10 +228,15 @@ func TestCrashes(t *testing.T) {
 		if len(m.programs()) != len(p)+1 {
 			t.Error("not started again within 100 ms")
 		}
-		if e := m.env(daemonPath, "ROCELINK_PROBLEM"); e != "" {
+		if e := m.told(); e != "" {
 			t.Errorf("still told %q", e)
 		}
 	})
+}
+
+// told is everything that boardd is told to be wrong.
+func (m *machine) told() string {
+	return m.env(daemonPath, "ROCELINK_PROBLEM") + m.env(daemonPath, "ROCELINK_FAULTS")
 }
 
 func (m *machine) status() (s control.Status) {
@@ -529,7 +534,7 @@ func TestBrokenConfiguration(t *testing.T) {
 				m.file(c.file, c.text)
 			}
 			m.boot(func() {
-				p := m.env(daemonPath, "ROCELINK_PROBLEM")
+				p := m.told()
 				if !strings.Contains(p, c.told) {
 					t.Errorf("boardd was told %q, want %q", p, c.told)
 				}
@@ -568,7 +573,7 @@ func TestCardFiles(t *testing.T) {
 	m.file("/proc/cmdline", strings.Replace(goodLine, "card=none", "card=1s", 1)+" rocelink.tls-ca=ca.pem")
 	m.card = map[string]string{cardFile: "creds: board.creds\nname: 007\n", "board.creds": "secret", "ca.pem": "pem"}
 	m.boot(func() {
-		if p := m.env(daemonPath, "ROCELINK_PROBLEM"); p != "" {
+		if p := m.told(); p != "" {
 			t.Errorf("problem: %s", p)
 		}
 		if got := m.flag("--name"); got != "007" {
@@ -588,7 +593,7 @@ func TestSecretsAreNotLogged(t *testing.T) {
 	m.file("/proc/cmdline", "rocelink.nats=nats://u:hunter2@10.0.2.2:4222,nats://u:hunter2@ rocelink.ip=none rocelink.card=1s rocelink.address=10.9.0.2")
 	m.card = map[string]string{cardFile: "nats: [nats://u:hunter2@x]\nname: a\nname: b\n nats: hunter2"}
 	m.boot(func() {
-		if strings.Contains(m.env(daemonPath, "ROCELINK_PROBLEM"), "hunter2") {
+		if strings.Contains(m.told(), "hunter2") {
 			t.Error("in the problem")
 		}
 	})
@@ -601,7 +606,7 @@ func TestProblemsAreBounded(t *testing.T) {
 	m := newMachine(t)
 	m.file("/proc/cmdline", goodLine+strings.Repeat(" rocelink.k", 1)+strings.Repeat(" rocelink.mtu="+strings.Repeat("é", 500), 50))
 	m.boot(func() {
-		p := m.env(daemonPath, "ROCELINK_PROBLEM")
+		p := m.told()
 		if len(p) == 0 || len(p) > maxProblem+4 || !slices.Contains([]rune(p), 'k') {
 			t.Errorf("%d bytes: %.100s", len(p), p)
 		}

@@ -21,6 +21,8 @@ const (
 	clockNotice = time.Second            // more is told
 )
 
+var errClockSet = errors.New("the clock is set already")
+
 var errNoServers = errors.New("no NTP server is known: give ntp, or have DHCP name one")
 
 // keepTime sets the clock as soon as there is a network, and keeps it right.
@@ -95,6 +97,24 @@ func (i *Init) setClock(ctx context.Context) error {
 		all = errors.Join(all, fmt.Errorf("%s: %w", server, err))
 	}
 	return all
+}
+
+// maxOffer is how long after the image's making an offered time can be.
+const maxOffer = 20 * 365 * 24 * time.Hour
+
+// takeOffer takes the time that boardd got from its NATS server, where no NTP
+// server has answered yet. One that answers later is followed all the same.
+func (i *Init) takeOffer(t time.Time) error {
+	i.mu.Lock()
+	set := i.state.clockSet
+	i.mu.Unlock()
+	switch {
+	case set:
+		return errClockSet
+	case t.After(i.floor().Add(maxOffer)):
+		return fmt.Errorf("says %v, more than %v after this image was made", t.UTC().Format(time.RFC3339), maxOffer)
+	}
+	return i.follow("the NATS server", time.Until(t))
 }
 
 func (i *Init) follow(server string, behind time.Duration) error {

@@ -186,9 +186,15 @@ func (i *Init) daemonCommand() (Command, error) {
 		"ROCELINK_INIT=" + socketPath,
 		"ROCELINK_CLOCK=" + clockFile,
 		"ROCELINK_VERSION=" + i.build.Version,
+		"ROCELINK_UPDATE_KEY=" + updateKey,
 	}
-	if p := i.troubles(); p != "" {
-		c.Env = append(c.Env, "ROCELINK_PROBLEM="+p)
+	problems, faults := i.troubles()
+	for _, e := range []struct{ name, value string }{
+		{"ROCELINK_PROBLEM", problems}, {"ROCELINK_FAULTS", faults}, {"ROCELINK_SLOT", i.set.slot},
+	} {
+		if e.value != "" {
+			c.Env = append(c.Env, e.name+"="+e.value)
+		}
 	}
 	return c, nil
 }

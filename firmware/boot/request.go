@@ -2,6 +2,7 @@ package boot
 
 import (
 	"errors"
+	"time"
 
 	"rocelink/firmware/boot/control"
 )
@@ -40,6 +41,17 @@ func (i *Init) Reset(request string) error {
 	}
 	return control.ErrUnknown
 }
+
+// Confirmed takes note that the new image works; part of control.Handler.
+func (i *Init) Confirmed() {
+	select {
+	case i.confirmed <- struct{}{}:
+	default:
+	}
+}
+
+// OfferTime takes a time for want of a better one; part of control.Handler.
+func (i *Init) OfferTime(t time.Time) error { return i.takeOffer(t) }
 
 // Status tells the state; part of control.Handler.
 func (i *Init) Status() control.Status {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"rocelink/boards/slot"
 	"rocelink/fpga/roce"
 )
 
@@ -32,6 +33,8 @@ type settings struct {
 	class      string // traffic class
 	logLevel   string
 	noWatchdog bool
+	slot       string // whose image runs; "": there is one only
+	trial      bool   // it is new and must report in
 }
 
 // access are the files for access to NATS. A name without a slash is a file of
@@ -90,6 +93,7 @@ var setters = map[string]func(*settings, string) error{
 	"fec":           word(func(s *settings) *string { return &s.fec }, "none", "off", "rs"),
 	"mtu":           word(func(s *settings) *string { return &s.mtu }, "256", "512", "1024", "2048", "4096"),
 	"traffic-class": setClass,
+	"slot":          setSlot,
 	"log-level":     word(func(s *settings) *string { return &s.logLevel }, "debug", "info", "warn", "error"),
 }
 
@@ -267,6 +271,16 @@ func setNTP(s *settings, v string) error {
 		list = append(list, t)
 	}
 	s.ntp = list
+	return nil
+}
+
+// setSlot takes what the boot loader tells of the image it started.
+func setSlot(s *settings, v string) error {
+	name, rest, more := strings.Cut(v, ",")
+	if !slot.Valid(name) || more && rest != "trial" {
+		return fmt.Errorf("%.20q: want a or b, and \",trial\" for an image that must report in", v)
+	}
+	s.slot, s.trial = name, more
 	return nil
 }
 

@@ -134,12 +134,12 @@ func TestPrecedence(t *testing.T) {
 		m.file("/proc/cmdline", line)
 		m.boot(func() {
 			if got := m.flag("--address"); got != "10.1.1."+want {
-				t.Errorf("case %d: address %s, want 10.1.1.%s; %s", n, got, want, m.env(daemonPath, "ROCELINK_PROBLEM"))
+				t.Errorf("case %d: address %s, want 10.1.1.%s; %s", n, got, want, m.told())
 			}
 			if m.count("address 2 10.1.0."+want+"/24") != 1 {
 				t.Errorf("case %d: %q", n, m.log())
 			}
-			if p := m.env(daemonPath, "ROCELINK_PROBLEM"); (p != "") != (n&8 != 0) {
+			if p := m.told(); (p != "") != (n&8 != 0) {
 				t.Errorf("case %d: problem %q", n, p)
 			}
 		})
@@ -156,6 +156,7 @@ func TestValues(t *testing.T) {
 		"interface":     {"eth0", "end1"},
 		"dns":           {"10.0.0.1", "10.0.0.1, fd00::1"},
 		"ntp":           {"none", "pool.example", "10.0.0.1,h"},
+		"slot":          {"a", "b", "b,trial"},
 		"shell":         {"1", "0", "true", "false", ""},
 		"card":          {"none", "0s", "5s"},
 		"watchdog":      {"none", "3s", "10m"},
@@ -179,6 +180,7 @@ func TestValues(t *testing.T) {
 		"interface":     {"", "a/b", "..", "abcdefghijklmnop", "a b"},
 		"dns":           {"", "host", "10.0.0.1,"},
 		"ntp":           {"", "a,,b", "a b"},
+		"slot":          {"", "c", "a,", "a,b", "a,trial,"},
 		"shell":         {"yes please"},
 		"card":          {"", "-1s", "1h", "5"},
 		"watchdog":      {"", "1s", "1h", "15"},

@@ -38,7 +38,9 @@ type File struct {
 type Card struct {
 	// Size in bytes. Default: 128 MiB, or more if the files need more. The
 	// image fits onto every larger card.
-	Size  int64
+	Size int64
+	// Spare is how many bytes the default size leaves free at least.
+	Spare int64
 	Label string // up to 11 characters
 	// Time of all files, 1980 or later.
 	Time  time.Time
@@ -109,7 +111,7 @@ func (c *Card) size() (int64, error) {
 	}
 	size := c.Size
 	if size == 0 {
-		size = max(defaultSize, need*5/4)
+		size = max(defaultSize, (need+c.Spare)*5/4)
 	}
 	size -= size % sector
 	if size < start+minimum {

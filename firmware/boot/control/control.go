@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +23,12 @@ const (
 	PowerOff = "power-off"
 	Halt     = "halt"
 )
+
+// Confirm tells that the image that runs works: process 1 no longer waits for it.
+const Confirm = "confirm"
+
+// timeWord begins an offer of the time, Unix milliseconds after it.
+const timeWord = "time "
 
 const (
 	status  = "status"
@@ -59,6 +66,10 @@ type Handler interface {
 	// Reset accepts one of the requests above, or refuses it. It does not wait
 	// until it is carried out.
 	Reset(request string) error
+	// Confirmed takes note that the image works.
+	Confirmed()
+	// OfferTime takes the time by somebody's clock, or refuses it.
+	OfferTime(time.Time) error
 	Status() Status
 }
 
@@ -105,11 +116,28 @@ func answer(c net.Conn, h Handler) {
 			data = []byte("{}")
 		}
 		reply = "ok " + string(data)
-	} else if err := h.Reset(line); err != nil {
+	} else if err := perform(line, h); err != nil {
 		reply = "error " + err.Error()
 	}
 	// A client that is gone has asked all the same.
 	_, _ = io.WriteString(c, strings.ReplaceAll(reply, "\n", " ")+"\n")
+}
+
+// perform carries out what has no answer but that it was done.
+func perform(line string, h Handler) error {
+	if line == Confirm {
+		h.Confirmed()
+		return nil
+	}
+	text, ok := strings.CutPrefix(line, timeWord)
+	if !ok {
+		return h.Reset(line)
+	}
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return fmt.Errorf("time %.40q: want Unix milliseconds", text)
+	}
+	return h.OfferTime(time.UnixMilli(ms))
 }
 
 func readLine(r io.Reader) (string, error) {
@@ -121,6 +149,11 @@ func readLine(r io.Reader) (string, error) {
 func Ask(ctx context.Context, path, request string) error {
 	_, err := ask(ctx, path, request)
 	return err
+}
+
+// Offer offers process 1 the time.
+func Offer(ctx context.Context, path string, t time.Time) error {
+	return Ask(ctx, path, timeWord+strconv.FormatInt(t.UnixMilli(), 10))
 }
 
 // Query asks process 1 for the system's state.

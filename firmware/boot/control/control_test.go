@@ -34,6 +34,16 @@ func (h *handler) Reset(request string) error {
 	return ErrUnknown
 }
 
+func (h *handler) Confirmed() { _ = h.Reset(Confirm) }
+
+func (h *handler) OfferTime(t time.Time) error {
+	if t.Year() < 2000 {
+		return errors.New("too early")
+	}
+	_ = h.Reset(t.UTC().Format(time.RFC3339))
+	return nil
+}
+
 func (h *handler) Status() Status {
 	return Status{Name: "a", Version: "1", Problems: []string{"p\nq"}, Restarts: 1 << 60, Safe: true}
 }
@@ -121,5 +131,26 @@ func TestBadClients(t *testing.T) {
 	}
 	if len(h.asked) != 1 {
 		t.Errorf("%d requests", len(h.asked))
+	}
+}
+
+func TestConfirmAndTime(t *testing.T) {
+	path, h, _ := serve(t)
+	if err := Ask(t.Context(), path, Confirm); err != nil {
+		t.Error(err)
+	}
+	if err := Offer(t.Context(), path, time.Unix(1_700_000_000, 0)); err != nil {
+		t.Error(err)
+	}
+	if err := Offer(t.Context(), path, time.Unix(1, 0)); !errors.Is(err, ErrRefused) {
+		t.Errorf("%v", err)
+	}
+	if err := Ask(t.Context(), path, "time x"); !errors.Is(err, ErrRefused) {
+		t.Errorf("%v", err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.asked) != 2 || h.asked[0] != Confirm || h.asked[1] != "2023-11-14T22:13:20Z" {
+		t.Errorf("asked %q", h.asked)
 	}
 }

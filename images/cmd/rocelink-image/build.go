@@ -90,6 +90,8 @@ func buildCommand() *cobra.Command {
 	f.StringVar(&c.DeviceImage, "pdi", "", "device image (PDI) `file` of Versal, passed through to the card")
 	f.Int64Var(&c.CardSize, "card-size", 0, "`bytes` of the card's image (default: what is needed, at least 128 MiB)")
 	f.StringVar(&c.SigningKey, "sign", "", "Ed25519 key, PEM `file`: signs the FIT image")
+	f.StringVar(&c.UpdateKey, "update-key", "", "public key, PEM `file`, by which the board checks a new image (default: that of --sign)")
+	f.BoolVar(&c.Extlinux, "extlinux", false, "add extlinux.conf for boot loaders that know no scripts: one slot, no updates")
 	f.StringVar(&c.Name, "name", "", "the board's `name` (default: that of its description)")
 	f.StringVar(&c.Version, "image-version", "", "`version` of the image (default: from git)")
 	f.Int64Var(&c.MaxInitramfs, "max-initramfs", 0, "`bytes` the packed initramfs may have (default: 4 MiB, 8 MiB with a shell)")

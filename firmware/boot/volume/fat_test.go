@@ -1,4 +1,4 @@
-package kernel
+package volume
 
 import (
 	"encoding/binary"

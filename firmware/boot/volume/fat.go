@@ -1,9 +1,17 @@
-package kernel
+// Package volume finds and mounts the FAT volume that a board starts from.
+package volume
 
 import (
 	"encoding/binary"
+	"errors"
 	"strings"
 )
+
+// Label is that of the volume.
+const Label = "ROCELINK"
+
+// ErrNone means that no volume has the label.
+var ErrNone = errors.New("no such volume")
 
 // bootSector is what of a FAT volume is read to know its label.
 const bootSector = 512

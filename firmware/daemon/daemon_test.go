@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"bytes"
@@ -10,6 +10,9 @@ import (
 
 	"rocelink/boards"
 )
+
+// alone is the environment of a boardd without a process 1 of ours.
+func alone(string) string { return "" }
 
 func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -50,7 +53,7 @@ func TestExitCodes(t *testing.T) {
 		{"--board demo --registers " + none + " --address 10.0.0.1 --nats none", exitOK, "stopped"},
 	} {
 		var out bytes.Buffer
-		if code := run(ended(), strings.Fields(c.args), &out); code != c.code || !strings.Contains(out.String(), c.says) {
+		if code := run(ended(), strings.Fields(c.args), alone, &out); code != c.code || !strings.Contains(out.String(), c.says) {
 			t.Errorf("boardd %s: exit %d, want %d, and %q in:\n%s", c.args, code, c.code, c.says, &out)
 		}
 	}
@@ -61,7 +64,7 @@ func TestSecretsAreNotLogged(t *testing.T) {
 	for _, u := range []string{"nats://user:hunter2@127.44.0.9:1", "nats://user:hunter2@%zz", "nats://user:hunter2@"} {
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		var out bytes.Buffer
-		run(ctx, []string{"--board", "demo", "--registers", "/nonexistent", "--address", "127.44.0.8", "--nats", u, "--log-level", "debug"}, &out)
+		run(ctx, []string{"--board", "demo", "--registers", "/nonexistent", "--address", "127.44.0.8", "--nats", u, "--log-level", "debug"}, alone, &out)
 		cancel()
 		if strings.Contains(out.String(), "hunter2") {
 			t.Errorf("%s", &out)

@@ -106,7 +106,8 @@ type Board struct {
 	wiring   *wiring.Wiring // of what is not in the fabric
 	cages    []*cage        // as in the description; nil: its fabric is missing
 	clocks   []*refClock    // likewise
-	unwatch  func()         // ends the watching of what is not in the fabric
+	sensors  atomic.Pointer[[]rocelink.Sensor]
+	unwatch  func() // ends the watching of what is not in the fabric
 	sequence uint64
 	sampled  time.Time
 	sent     time.Time

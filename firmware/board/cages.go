@@ -133,6 +133,9 @@ func (c *cage) isDue(now time.Time) bool {
 func (b *Board) watch(inFabric bool, w *wiring.Wiring) context.CancelFunc {
 	ctx, cancel := context.WithCancel(context.Background())
 	b.openClocks(ctx, inFabric, w)
+	if !inFabric && b.background && b.cfg.Description.SoC != "none" {
+		b.watching.Go(func() { b.watchSensors(ctx) })
+	}
 	for i, d := range b.cfg.Description.Cages {
 		if wiring.CageInFabric(b.cfg.Description, d) != inFabric {
 			continue

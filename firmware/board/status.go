@@ -30,6 +30,9 @@ func (b *Board) status(now time.Time) rocelink.BoardStatus {
 		s.Link.Cages = append(s.Link.Cages, c.Name)
 	}
 	s.Modules, s.Clocks = b.modules(now), b.clockRecords()
+	if list := b.sensors.Load(); list != nil {
+		s.Sensors = *list
+	}
 	b.describe(&s)
 	if b.hw == nil {
 		return s

@@ -29,7 +29,6 @@ type board struct {
 	nc     *nats.Conn
 	record rocelink.BoardStatus
 	change chan string // a new state of the link
-	data   []byte
 }
 
 const (

@@ -27,8 +27,7 @@ type watch struct {
 	toSub     []float64 // ms
 	toPage    []float64
 	scrapes   []float64
-	bytes     int // of a scrape
-	expected  map[string]time.Time
+	bytes     int                  // of a scrape
 	unseen    map[string]time.Time // when it was changed; gone when seen
 	pageError error
 }

@@ -1,10 +1,14 @@
 package path_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +23,7 @@ import (
 	"rocelink"
 	"rocelink/agent/broker"
 	"rocelink/agent/heard"
+	"rocelink/agent/page"
 	"rocelink/agent/path"
 	"rocelink/agent/receive"
 	"rocelink/agent/sink"
@@ -72,6 +77,7 @@ type rig struct {
 	registers string
 	broker    *broker.Broker
 	store     *heard.Store
+	shown     pageStates
 	hostAt    string
 	boardAt   string
 	boardd    *exec.Cmd
@@ -103,6 +109,16 @@ func newRig(t *testing.T, fabric ...string) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
+	live := page.New(r.store, page.Config{Interval: 5 * time.Millisecond})
+	web := httptest.NewServer(live)
+	r.shown.more = make(chan struct{})
+	response, err := http.Get(web.URL + "/live")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan struct{})
+	go func() { defer close(read); r.shown.read(response.Body) }()
+	t.Cleanup(func() { live.Close(); response.Body.Close(); <-read; web.Close() })
 	r.start("rocelink-fabric", append([]string{"--registers", r.registers}, fabric...)...)
 	r.startBoard()
 	return r
@@ -217,14 +233,73 @@ func (r *rig) awaitInOrder() {
 	r.await([]string{"healthy", "resent", "board-back"})
 }
 
-// expect waits for a rule and the words of its sentence, and checks the stage.
+// expect waits for a rule and the words of its sentence, and checks the stage:
+// in what `rocectl where` prints, and on the page.
 func (r *rig) expect(rule string, stage path.Name, words ...string) {
 	r.t.Helper()
 	p := r.await([]string{rule}, words...)
 	if p.Broken != stage {
 		r.t.Errorf("%s at %q, want %q", rule, p.Broken, stage)
 	}
+	var where strings.Builder
+	if err := path.Text(&where, []path.Path{p}, nil); err != nil || !strings.Contains(where.String(), p.Diagnosis.Text) {
+		r.t.Errorf("where does not say %q: %v\n%s", p.Diagnosis.Text, err, &where)
+	}
+	r.onPage(rule, stage, words)
 	r.t.Logf("%s at %s: %s", rule, p.Broken, p.Diagnosis.Text)
+}
+
+// pageStates collects what the page shows, as a browser that looks at the worst
+// path gets it. A fault may last shorter than a person looks.
+type pageStates struct {
+	mu   sync.Mutex
+	seen []path.Path
+	more chan struct{}
+}
+
+func (s *pageStates) read(body io.Reader) {
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		var shown struct {
+			Detail struct {
+				Path path.Path `json:"path"`
+			} `json:"detail"`
+		}
+		if !ok || json.Unmarshal([]byte(data), &shown) != nil {
+			continue
+		}
+		s.mu.Lock()
+		s.seen = append(s.seen, shown.Detail.Path)
+		close(s.more)
+		s.more = make(chan struct{})
+		s.mu.Unlock()
+	}
+}
+
+// onPage waits until the page has shown the rule, its words and the broken
+// stage.
+func (r *rig) onPage(rule string, stage path.Name, words []string) {
+	r.t.Helper()
+	limit := time.After(40 * time.Second)
+	for at := 0; ; {
+		r.shown.mu.Lock()
+		seen, more := r.shown.seen[at:], r.shown.more
+		r.shown.mu.Unlock()
+		for _, p := range seen {
+			if p.Diagnosis.Rule == rule && p.Broken == stage && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(p.Diagnosis.Text, w) }) {
+				return
+			}
+		}
+		at += len(seen)
+		select {
+		case <-more:
+		case <-limit:
+			r.t.Errorf("the page never shows %s at %q with %q", rule, stage, words)
+			return
+		}
+	}
 }
 
 // wrongDevice changes what the host tells the board, or does itself.
@@ -391,7 +466,7 @@ func TestProvokedSlowConsumer(t *testing.T) {
 func TestProvokedLink(t *testing.T) {
 	for _, tc := range []struct{ flags, rule, words string }{
 		{"--link-dark", "link-no-signal", "no"},
-		{"--link-fec=off", "link-no-signal", "FEC differs from the peer"},
+		{"--link-fec=off", "fec-mismatch", "FEC differs from the peer"},
 		{"--link-remote-fault", "link-remote-fault", "does not see us"},
 		{"--link-high-ber", "link-high-ber", "bit error rate is high"},
 	} {

@@ -10,7 +10,7 @@ import (
 // not overlap, inside the block, with fields that do not overlap and values
 // that fit.
 func TestTableIsConsistent(t *testing.T) {
-	for _, b := range Blocks() {
+	for _, b := range append(Blocks(), ModulesBlock()) {
 		at := map[uint32]string{}
 		names := map[string]bool{}
 		for _, r := range b.Regs {
@@ -73,7 +73,7 @@ func TestGeneratedNamesMatchTheTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range Blocks() {
+	for _, b := range append(Blocks(), ModulesBlock()) {
 		for _, r := range b.Regs {
 			if !strings.Contains(string(src), "\t"+b.Name+r.Name+" ") {
 				t.Errorf("%s%s is missing: run go generate ./fpga/regs", b.Name, r.Name)

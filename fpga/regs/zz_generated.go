@@ -486,3 +486,42 @@ const (
 	MRMACFECModeOff   = 0 // None.
 	MRMACFECModeRS528 = 8 // RS(528,514).
 )
+
+// Bus and lines of pluggable modules (software fabric): registers.
+const (
+	ModulesIdent       Reg = 0x0000 // What this block is: 0x524C and the block's type. Anything else: no modules here.
+	ModulesControl     Reg = 0x0080 // Starts a transfer; the fabric clears the word when it is done. Write only when it reads 0.
+	ModulesStatus      Reg = 0x0084 // How the last transfer ended; valid when Control reads 0.
+	ModulesCount       Reg = 0x0088 // Transfers finished since reset, modulo 2^32.
+	ModulesAddress     Reg = 0x0090 // Address of the device, without the bit for reading.
+	ModulesWriteLength Reg = 0x0094 // Bytes to write, 0 to 256.
+	ModulesReadLength  Reg = 0x0098 // Bytes to read, 0 to 256.
+	ModulesOut         Reg = 0x00a0 // Levels that the lines are driven to (SFF-8679). After reset the module runs and listens.
+	ModulesIn          Reg = 0x00a4 // Levels that the lines have.
+	ModulesData        Reg = 0x0200 // Bytes to write, then those that were read: 64 words, four bytes in each, the first in bits 7:0.
+
+	ModulesSpan = 0x400 // bytes the block decodes
+)
+
+// Bus and lines of pluggable modules (software fabric): fields.
+var (
+	ModulesControlGo  = Field{0, 1}   // Write WriteLength bytes of Data to Address, then read ReadLength bytes of it into Data after a repeated start.
+	ModulesStatusCode = Field{0, 8}   // Result.
+	ModulesStatusByte = Field{16, 16} // After NoAcknowledge: the byte, from 1; 0 is the address.
+	ModulesOutResetL  = Field{0, 1}   // 0 holds the module in reset.
+	ModulesOutLPMode  = Field{1, 1}   // 1 holds the module in low power.
+	ModulesOutModSelL = Field{2, 1}   // 0 lets the module listen on the bus.
+	ModulesInResetL   = Field{0, 1}   // As Out.
+	ModulesInLPMode   = Field{1, 1}   // As Out, or what holds it.
+	ModulesInModSelL  = Field{2, 1}   // As Out.
+	ModulesInModPrsL  = Field{3, 1}   // 0: a module is plugged.
+	ModulesInIntL     = Field{4, 1}   // 0: the module has something to say.
+)
+
+// Values of ModulesStatusCode.
+const (
+	ModulesStatusCodeOK            = 0 // done
+	ModulesStatusCodeNoAcknowledge = 1 // byte Byte was not acknowledged
+	ModulesStatusCodeStuck         = 2 // a device holds the bus
+	ModulesStatusCodeBadTransfer   = 3 // an address of more than 7 bits, a length of more than 256, or nothing to write and to read
+)

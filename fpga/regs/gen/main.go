@@ -16,7 +16,7 @@ import (
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("regs/gen: ")
-	blocks := append(regs.Blocks(), regs.AXIBlocks()...)
+	blocks := append(append(regs.Blocks(), regs.AXIBlocks()...), regs.ModulesBlock())
 	src, err := format.Source(goConstants(blocks))
 	if err != nil {
 		log.Fatalf("format zz_generated.go: %v", err)

@@ -46,19 +46,7 @@ func checkBoard(file string) boardCheck {
 
 func boardsCommand() *cobra.Command {
 	c := &cobra.Command{Use: "boards", Short: "List, show and check board descriptions"}
-	c.AddCommand(&cobra.Command{
-		Use: "list", Short: "List the built-in boards", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, name := range boards.Names() {
-				b, err := boards.Load(name)
-				if err != nil {
-					return err
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%-14s %-16s %-24s %d to set\n", name, b.Model, b.Device, len(b.Unset()))
-			}
-			return nil
-		},
-	}, &cobra.Command{
+	c.AddCommand(boardsList(), &cobra.Command{
 		Use: "show BOARD", Short: "Print a built-in description", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := boards.Description(args[0])
@@ -111,5 +99,51 @@ func boardsCommand() *cobra.Command {
 	}
 	check.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	c.AddCommand(check)
+	return c
+}
+
+// boardLine is a built-in board.
+type boardLine struct {
+	Name    string           `json:"name"`
+	Model   string           `json:"model"`
+	SoC     string           `json:"soc"`
+	Device  string           `json:"device,omitempty"`
+	Image   bool             `json:"image"`   // images can be built
+	Unknown []boards.Unknown `json:"unknown"` // must be set before the board can be used
+}
+
+func boardsList() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "list", Short: "List the built-in boards", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list := []boardLine{}
+			for _, name := range boards.Names() {
+				b, err := boards.Load(name)
+				if err != nil {
+					return err
+				}
+				list = append(list, boardLine{name, b.Model, b.SoC, b.Device, b.Boot != nil, append([]boards.Unknown{}, b.Unset()...)})
+			}
+			out := cmd.OutOrStdout()
+			if asJSON {
+				e := json.NewEncoder(out)
+				e.SetIndent("", "  ")
+				return e.Encode(list)
+			}
+			for _, l := range list {
+				notes := "ready"
+				if n := len(l.Unknown); n > 0 {
+					notes = fmt.Sprintf("%d to set", n)
+				}
+				if !l.Image {
+					notes += ", no image"
+				}
+				fmt.Fprintf(out, "%-14s %-16s %-24s %s\n", l.Name, l.Model, l.Device, notes)
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	return c
 }

@@ -12,6 +12,8 @@ import (
 const (
 	iicSpan  = 0x200
 	gpioSpan = 0x200
+	// Bus and lines of the software fabric's modules are one block.
+	modulesSpan = 0x400
 )
 
 // Addresses of modules (SFF-8636 4; SFF-8472 4.1 for diagnostics).
@@ -132,7 +134,7 @@ func (s *survey) buses() error {
 		if s.isUnknown(field + ".driver") {
 			continue
 		}
-		if err := oneOf(field+".driver", d.Driver, "linux", "axi"); err != nil {
+		if err := oneOf(field+".driver", d.Driver, "linux", "axi", "fabric"); err != nil {
 			return err
 		}
 		if d.Driver == "linux" && d.Device == "" && !s.isUnknown(field+".device") {
@@ -140,6 +142,11 @@ func (s *survey) buses() error {
 		}
 		if d.Driver == "axi" {
 			if err := s.claim(field, d.Aperture, d.Offset, iicSpan); err != nil {
+				return err
+			}
+		}
+		if d.Driver == "fabric" {
+			if err := s.checkBlock(field, Block{d.Aperture, d.Offset}, modulesSpan); err != nil {
 				return err
 			}
 		}
@@ -211,7 +218,7 @@ func (s *survey) groups() error {
 		if s.isUnknown(field + ".driver") {
 			continue
 		}
-		if err := oneOf(field+".driver", g.Driver, "linux", "axi", "tca6416"); err != nil {
+		if err := oneOf(field+".driver", g.Driver, "linux", "axi", "tca6416", "fabric"); err != nil {
 			return err
 		}
 		switch g.Driver {
@@ -221,6 +228,10 @@ func (s *survey) groups() error {
 			}
 		case "axi":
 			if err := s.claim(field, g.Aperture, g.Offset, gpioSpan); err != nil {
+				return err
+			}
+		case "fabric":
+			if err := s.checkBlock(field, Block{g.Aperture, g.Offset}, modulesSpan); err != nil {
 				return err
 			}
 		case "tca6416":
@@ -248,8 +259,9 @@ func (s *survey) line(field string, l *Line) error {
 	if i < 0 {
 		return invalid(field+".gpio", "%q is not among gpio", l.GPIO)
 	}
-	// Two channels of 32 (PG144); 16 of the expander; the kernel's own limit.
-	limit := map[string]int{"axi": 64, "tca6416": 16, "linux": 1024}[s.GPIO[i].Driver]
+	// Two channels of 32 (PG144); 16 of the expander; the kernel's own limit; the
+	// block Modules has five (fpga/regs).
+	limit := map[string]int{"axi": 64, "tca6416": 16, "linux": 1024, "fabric": 5}[s.GPIO[i].Driver]
 	if l.Number < 0 || limit > 0 && l.Number >= limit {
 		return invalid(field+".line", "%d, want 0 to %d", l.Number, limit-1)
 	}

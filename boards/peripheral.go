@@ -3,8 +3,9 @@ package boards
 // I2C is a bus.
 type I2C struct {
 	Name string `yaml:"name"`
-	// Driver is "linux" (Device is its file) or "axi" (an AXI IIC core in the
-	// fabric, AMD PG090, at Aperture and Offset).
+	// Driver is "linux" (Device is its file), "axi" (an AXI IIC core in the fabric,
+	// AMD PG090, at Aperture and Offset) or "fabric" (the software fabric's block
+	// Modules, there too).
 	Driver   string `yaml:"driver"`
 	Device   string `yaml:"device"`
 	Aperture string `yaml:"aperture"`
@@ -27,8 +28,9 @@ type Switch struct {
 type GPIO struct {
 	Name string `yaml:"name"`
 	// Driver is "linux" (Device is the chip's file or label), "axi" (an AXI GPIO
-	// core in the fabric, AMD PG144, at Aperture and Offset) or "tca6416" (an
-	// expander at Address of the bus I2C).
+	// core in the fabric, AMD PG144, at Aperture and Offset), "tca6416" (an
+	// expander at Address of the bus I2C) or "fabric" (the software fabric's block
+	// Modules: lines 0 ResetL, 1 LPMode, 2 ModSelL, 3 ModPrsL, 4 IntL).
 	Driver   string `yaml:"driver"`
 	Device   string `yaml:"device"`
 	Aperture string `yaml:"aperture"`

@@ -8,6 +8,7 @@ import (
 	"rocelink/boards"
 	"rocelink/bsp/axigpio"
 	"rocelink/bsp/axiiic"
+	"rocelink/bsp/fabricio"
 	"rocelink/fpga/regs"
 )
 
@@ -19,3 +20,11 @@ func openAXIIIC(r regs.Bus, d boards.I2C) (i2c.Bus, error) {
 }
 
 func openAXIGPIO(r regs.Bus, d boards.GPIO) (Lines, error) { return axigpio.New(d.Name, r), nil }
+
+func openFabricBus(r regs.Bus, d boards.I2C) (i2c.Bus, error) {
+	return fabricio.NewBus(d.Name, r, fabricio.Config{}), nil
+}
+
+func openFabricLines(r regs.Bus, d boards.GPIO) (Lines, error) {
+	return fabricio.NewChip(d.Name, r), nil
+}

@@ -29,6 +29,7 @@ var ErrUnknown = errors.New("not in the description")
 const (
 	Linux   = "linux"
 	AXI     = "axi"
+	Fabric  = "fabric"
 	Tca6416 = "tca6416"
 )
 
@@ -163,6 +164,12 @@ func (w *Wiring) openI2C(d boards.I2C) (i2c.Bus, error) {
 			return nil, err
 		}
 		return openAXIIIC(r, d)
+	case Fabric:
+		r, err := w.registers(d.Aperture, d.Offset)
+		if err != nil {
+			return nil, err
+		}
+		return openFabricBus(r, d)
 	}
 	return nil, fmt.Errorf("driver %q: %w", d.Driver, ErrUnknown)
 }
@@ -253,6 +260,12 @@ func (w *Wiring) openGPIO(d boards.GPIO) (Lines, error) {
 			return nil, err
 		}
 		return openAXIGPIO(r, d)
+	case Fabric:
+		r, err := w.registers(d.Aperture, d.Offset)
+		if err != nil {
+			return nil, err
+		}
+		return openFabricLines(r, d)
 	case Tca6416:
 		// On the bus itself: a cage behind a switch may be selected through it
 		// while the way to the cage is open.
@@ -313,7 +326,8 @@ func ClockInFabric(d *boards.Board, c boards.Clock) bool { return inFabric(d, c.
 
 func inFabric(d *boards.Board, bus string, lines ...*boards.Line) bool {
 	w := Wiring{d: d}
-	axi := func(name string) bool { b := w.i2c(name); return b != nil && b.Driver == AXI }
+	inside := func(driver string) bool { return driver == AXI || driver == Fabric }
+	axi := func(name string) bool { b := w.i2c(name); return b != nil && inside(b.Driver) }
 	if axi(bus) {
 		return true
 	}
@@ -321,7 +335,7 @@ func inFabric(d *boards.Board, bus string, lines ...*boards.Line) bool {
 		if l == nil {
 			continue
 		}
-		if g := w.gpio(l.GPIO); g != nil && (g.Driver == AXI || g.Driver == Tca6416 && axi(g.I2C)) {
+		if g := w.gpio(l.GPIO); g != nil && (inside(g.Driver) || g.Driver == Tca6416 && axi(g.I2C)) {
 			return true
 		}
 	}

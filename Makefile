@@ -36,7 +36,7 @@ BOARD    ?= qemu-versal
 # The demo runs boardd on an emulated board only if one is asked for.
 DEMO_BOARD := $(if $(filter command line environment,$(origin BOARD)),$(BOARD))
 
-.PHONY: help demo build test check bench fleet generate tools package lab lab-uml image run-board clean
+.PHONY: help demo build test check bench fleet generate tools package lab lab-uml image run-board rtl-report clean
 .DEFAULT_GOAL := help
 
 help:
@@ -52,6 +52,7 @@ help:
 	@echo 'make run-board boot that image in QEMU against the software fabric (BOARD=qemu-versal or qemu-zcu102)'
 	@echo 'make lab       boot Linux with rdma_rxe in QEMU and test against it (long)'
 	@echo 'make lab-uml   the same on a user-mode Linux that it builds first (longer; says more about speed)'
+	@echo 'make rtl-report  cycles a packet, goodput, area and depth of the fabric in RTL (needs verilator, g++ and yosys)'
 	@echo 'make package   rocelinkd and rocectl as .deb and .rpm, into $(BUILD)/packages'
 	@echo 'make build     the programs, into $(BIN)'
 	@echo 'make generate  what follows from the register table'
@@ -90,6 +91,9 @@ lab:
 
 lab-uml:
 	@GO='$(GO)' .ci/lab-uml
+
+rtl-report:
+	@GO='$(GO)' .ci/rtl report
 
 package:
 	@GO='$(GO)' .ci/package

@@ -32,7 +32,7 @@ func eventsCommand(server *rocelink.Access) *cobra.Command {
 			if since < 0 {
 				return fmt.Errorf("--since %v: give how long ago, as 1h", since)
 			}
-			nc, err := rocelink.Connect(*server, rocelink.Client{Name: "rocectl events", Retry: follow})
+			nc, err := connect(server, "events", follow)
 			if err != nil {
 				return err
 			}

@@ -83,7 +83,7 @@ func moduleMemory(cmd *cobra.Command, access *rocelink.Access, board, name strin
 			return mem, "", nil
 		}
 	}
-	nc, err := rocelink.Connect(*access, rocelink.Client{Name: "rocectl optics"})
+	nc, err := connect(access, "optics", false)
 	if err != nil {
 		if board == "" {
 			err = fmt.Errorf("%s is no file, and no board can be asked for a cage of that name: %w", name, err)

@@ -23,7 +23,7 @@ func powerCommand(access *rocelink.Access) *cobra.Command {
 			if !ok {
 				return fmt.Errorf("power: %.40q: want reboot or off", args[1])
 			}
-			nc, err := rocelink.Connect(*access, rocelink.Client{Name: "rocectl power"})
+			nc, err := connect(access, "power", false)
 			if err != nil {
 				return err
 			}

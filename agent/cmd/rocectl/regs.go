@@ -59,7 +59,7 @@ func regsCommand(access *rocelink.Access) *cobra.Command {
 				}
 			}
 			if board != "" {
-				nc, err := rocelink.Connect(*access, rocelink.Client{Name: "rocectl regs"})
+				nc, err := connect(access, "regs", false)
 				if err != nil {
 					return err
 				}

@@ -26,7 +26,7 @@ func statusCommand(access *rocelink.Access) *cobra.Command {
 		Example: "  rocectl status\n  rocectl status --json | jq '.boards[].link.state'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			nc, err := rocelink.Connect(*access, rocelink.Client{Name: "rocectl status"})
+			nc, err := connect(access, "status", false)
 			if err != nil {
 				return err
 			}
@@ -71,7 +71,7 @@ func watchCommand(access *rocelink.Access) *cobra.Command {
 		Example: "  rocectl watch\n  rocectl watch --stream send --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			nc, err := rocelink.Connect(*access, rocelink.Client{Name: "rocectl watch", Retry: true})
+			nc, err := connect(access, "watch", true)
 			if err != nil {
 				return err
 			}

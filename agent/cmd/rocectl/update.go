@@ -46,7 +46,7 @@ func updateCommand(access *rocelink.Access) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			nc, err := rocelink.Connect(*access, rocelink.Client{Name: "rocectl update"})
+			nc, err := connect(access, "update", false)
 			if err != nil {
 				return err
 			}

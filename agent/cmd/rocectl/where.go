@@ -43,7 +43,7 @@ func whereCommand(access *rocelink.Access) *cobra.Command {
 		Example: "  rocectl where\n  rocectl where raw --watch\n  rocectl where --json | jq -r '.paths[] | [.stream, .broken, .diagnosis.rule] | @tsv'",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			nc, err := rocelink.Connect(*access, rocelink.Client{Name: "rocectl where", Retry: watch})
+			nc, err := connect(access, "where", watch)
 			if err != nil {
 				return err
 			}

@@ -67,7 +67,7 @@ func (c *console) when() time.Time {
 	return c.seen
 }
 
-func serve(t *testing.T, port int) *server.Server {
+func serve(t testing.TB, port int) *server.Server {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true})
 	if err != nil {
@@ -81,7 +81,7 @@ func serve(t *testing.T, port int) *server.Server {
 }
 
 // programs builds what runs beside the board.
-func programs(t *testing.T) (fabric, agent string) {
+func programs(t testing.TB) (fabric, agent string) {
 	t.Helper()
 	dir := t.TempDir()
 	c := exec.Command("go", "build", "-o", dir+"/", "rocelink/fpga/model/cmd/rocelink-fabric", "rocelink/agent/cmd/rocelinkd")
@@ -120,8 +120,9 @@ func TestBoards(t *testing.T) {
 
 // running is a board that runs, with what it says.
 type running struct {
-	*testing.T
+	testing.TB
 	ctx      context.Context
+	nc       *nats.Conn
 	machine  *qemu.Machine
 	console  *console
 	statuses chan *rocelink.BoardStatus
@@ -133,11 +134,11 @@ type running struct {
 
 // start builds a board's image and boots it; it is called called. The machine
 // ends with the test.
-func start(t *testing.T, name, called string, c qemu.Config, build images.Config) *running {
+func start(t testing.TB, name, called string, c qemu.Config, build images.Config) *running {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), bootLimit+2*streamLimit)
 	t.Cleanup(cancel)
-	r := &running{T: t, ctx: ctx, statuses: make(chan *rocelink.BoardStatus, 256)}
+	r := &running{TB: t, ctx: ctx, statuses: make(chan *rocelink.BoardStatus, 256)}
 	build.Board, build.Out, build.Source, build.Cache = name, t.TempDir(), "../..", os.Getenv("ROCELINK_CACHE")
 	if build.Cache == "" {
 		build.Cache = "../../build/cache"
@@ -160,10 +161,9 @@ func start(t *testing.T, name, called string, c qemu.Config, build images.Config
 		c.Card = filepath.Join(build.Out, images.CardFile)
 	}
 
-	var nc *nats.Conn
-	nc, r.server = natsPair(t)
+	r.nc, r.server = natsPair(t)
 	r.port = r.server.Addr().(*net.TCPAddr).Port
-	if _, err := nc.Subscribe(rocelink.BoardStatusSubject(called), func(m *nats.Msg) {
+	if _, err := r.nc.Subscribe(rocelink.BoardStatusSubject(called), func(m *nats.Msg) {
 		var st rocelink.BoardStatus
 		if err := json.Unmarshal(m.Data, &st); err != nil {
 			t.Errorf("status: %v", err)
@@ -176,7 +176,7 @@ func start(t *testing.T, name, called string, c qemu.Config, build images.Config
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := nc.Flush(); err != nil {
+	if err := r.nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
 
@@ -273,8 +273,14 @@ func testBoard(t *testing.T, name string, b *boards.Board, fabric, agent, addres
 		return st.Epoch != first.Epoch && st.Fabric.Present && st.Link.Up
 	})
 
-	// The board powers itself off in order.
-	r.enter("kill -USR2 1")
+	// The board powers itself off in order, asked over NATS.
+	q, err := json.Marshal(rocelink.PowerRequest{Version: rocelink.Version, Action: rocelink.PowerOff, Reason: "the test ends"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := r.nc.Request(rocelink.RequestSubject(name, rocelink.EndpointPower), q, time.Minute); err != nil || m.Header.Get("Nats-Service-Error") != "" {
+		t.Fatalf("power-off: %v %v", err, m)
+	}
 	select {
 	case <-r.machine.Done():
 		if err := r.machine.Wait(); err != nil {
@@ -318,22 +324,71 @@ func testBrokenCard(t *testing.T, name string, b *boards.Board, fabric, address 
 		t.Fatal(err)
 	}
 	r := start(t, name, called, qemu.Config{
-		Board: b, Fabric: []string{fabric}, Arguments: []string{"rocelink.address=" + address},
-	}, images.Config{CardConfig: file})
+		Board: b, Fabric: []string{fabric},
+		Arguments: []string{"rocelink.address=" + address, "rocelink.shell=1", "rocelink.watchdog=3s"},
+	}, images.Config{CardConfig: file, Shell: "busybox"})
 	first := r.wait("a status", bootLimit, whatever)
 	last := r.wait("a later status", time.Minute, func(st *rocelink.BoardStatus) bool { return st.Sequence > first.Sequence+2 })
 	if last.Fabric.Present || last.Link.Up || last.Fabric.Problem == "" {
 		t.Errorf("fabric %+v, link %+v", last.Fabric, last.Link)
 	}
 	for _, want := range []string{"loud", "frequency"} {
-		if !strings.Contains(r.console.String(), want) {
-			t.Errorf("the console does not name %q", want)
+		if !strings.Contains(r.console.String(), want) || !strings.Contains(last.Problem, want) {
+			t.Errorf("console or problem %q does not name %q", last.Problem, want)
+		}
+	}
+
+	// Process 1 stands still: the watchdog resets the machine, which ends it here.
+	r.enter("mkdir /tmp/g && mount -t cgroup2 none /tmp/g && mkdir /tmp/g/still && echo 1 > /tmp/g/still/cgroup.procs && echo 1 > /tmp/g/still/cgroup.freeze")
+	select {
+	case <-r.machine.Done():
+		if err := r.machine.Wait(); err != nil {
+			t.Errorf("the watchdog: %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("process 1 stands still and the watchdog does not reset the machine")
+	}
+}
+
+// What an image costs: its size and the time it takes to build once everything
+// is fetched, and on the board the time from the kernel's handing over to the
+// first status, by the guest's clock, and boardd's memory.
+func BenchmarkBoard(b *testing.B) {
+	const name = "qemu-versal"
+	d, err := boards.Load(name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	fabric, _ := programs(b)
+	for range b.N {
+		r := start(b, name, name, qemu.Config{
+			Board: d, Fabric: []string{fabric}, Arguments: []string{"rocelink.address=127.41.251.1", "rocelink.shell=1"},
+		}, images.Config{Shell: "busybox"})
+		first := r.wait("a status", bootLimit, whatever)
+		b.ReportMetric(first.Time.Sub(r.made).Seconds(), "guest-s/first-status")
+		r.enter("grep VmHWM /proc/$(pidof boardd)/status")
+		b.ReportMetric(float64(r.number(regexp.MustCompile(`VmHWM:\s*(\d+) kB`)))/1024, "MiB/boardd")
+
+		begin, out := time.Now(), b.TempDir()
+		cache := os.Getenv("ROCELINK_CACHE")
+		if cache == "" {
+			cache = "../../build/cache"
+		}
+		result, err := images.Build(r.ctx, images.Config{Board: name, Out: out, Source: "../..", Cache: cache})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(time.Since(begin).Seconds(), "s/build")
+		for _, f := range result.Files {
+			if strings.HasPrefix(f.Name, images.InitramfsFile) {
+				b.ReportMetric(float64(f.Bytes)/(1<<20), "MiB/initramfs")
+			}
 		}
 	}
 }
 
 // natsPair is a server, and a client that comes back when the server does.
-func natsPair(t *testing.T) (*nats.Conn, *server.Server) {
+func natsPair(t testing.TB) (*nats.Conn, *server.Server) {
 	t.Helper()
 	s := serve(t, server.RANDOM_PORT)
 	t.Cleanup(s.Shutdown)

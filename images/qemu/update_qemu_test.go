@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -258,18 +259,22 @@ func TestBoardsUpdate(t *testing.T) {
 	checkCard(t, card, whole)
 }
 
-// event fails unless an event of the kind was published.
+// event fails unless an event of the kind is published; it may come after the
+// status that tells the same.
 func (u *updater) event(kind string) {
 	u.Helper()
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	var kinds []string
-	for _, e := range u.events {
-		if kinds = append(kinds, e.Kind); e.Kind == kind {
+	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		u.mu.Lock()
+		events := slices.Clone(u.events)
+		u.mu.Unlock()
+		if slices.ContainsFunc(events, func(e rocelink.Event) bool { return e.Kind == kind }) {
+			return
+		}
+		if time.Now().After(limit) {
+			u.Errorf("no event %s in %v", kind, events)
 			return
 		}
 	}
-	u.Errorf("no event %s in %v", kind, kinds)
 }
 
 // checkCard looks whether the file system is in order and holds what it should.

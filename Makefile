@@ -48,7 +48,8 @@ help:
 	@echo 'make check     gofmt, vet, staticcheck'
 	@echo 'make bench     measure the data path'
 	@echo 'make fleet     play the status of BOARDS=1000 boards against one rocelinkd and measure'
-	@echo 'make image     the boot image of BOARD=$(BOARD), into $(BUILD)/$(BOARD) (rocelink-image boards lists them)'
+	@echo 'make image     the boot image of BOARD=$(BOARD), into $(BUILD)/$(BOARD) (rocelink-image boards lists them;'
+	@echo '               SIGN=key.pem signs it, so that rocectl update can replace it later)'
 	@echo 'make run-board boot that image in QEMU against the software fabric (BOARD=qemu-versal or qemu-zcu102)'
 	@echo 'make lab       boot Linux with rdma_rxe in QEMU and test against it (long)'
 	@echo 'make lab-uml   the same on a user-mode Linux that it builds first (longer; says more about speed)'
@@ -102,7 +103,7 @@ $(BIN)/rocelink-image: FORCE
 	@CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./images/cmd/rocelink-image
 
 image: $(BIN)/rocelink-image
-	@$(BIN)/rocelink-image build --board '$(BOARD)' --out '$(BUILD)/$(BOARD)' --cache '$(BUILD)/cache'
+	@$(BIN)/rocelink-image build --board '$(BOARD)' --out '$(BUILD)/$(BOARD)' --cache '$(BUILD)/cache' $(if $(SIGN),--sign '$(SIGN)')
 
 run-board: build image
 	@exec $(BIN)/rocelink-image run --board '$(BOARD)' --serve-nats 127.0.0.1:4222 --fabric $(BIN)/rocelink-fabric

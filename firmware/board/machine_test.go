@@ -167,6 +167,10 @@ func TestPowerWithoutProcess1(t *testing.T) {
 // A broken configuration: the board reports, and does not send.
 func TestProblemKeepsTheSendersOff(t *testing.T) {
 	s := natsServer(t, -1, "")
+	events, err := client(t, s).SubscribeSync(rocelink.BoardEventSubject("board one"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	b, _ := runBoard(t, fabrictest.New(), Config{NATS: &rocelink.Access{URL: s.ClientURL()}, System: System{Problem: "card: colour: unknown key", Build: "v1"}})
 	if st := b.Status(); st.Problem != "card: colour: unknown key" || st.Image == nil || st.Image.Build != "v1" {
 		t.Errorf("%+v", st)
@@ -179,6 +183,16 @@ func TestProblemKeepsTheSendersOff(t *testing.T) {
 	}
 	if _, err := b.Handle(rocelink.EndpointStatus, nil); err != nil {
 		t.Errorf("status: %v", err)
+	}
+	for limit := time.Now().Add(bound); ; {
+		m, err := events.NextMsg(time.Until(limit))
+		if err != nil {
+			t.Fatalf("no event: %v", err)
+		}
+		var e rocelink.Event
+		if json.Unmarshal(m.Data, &e) == nil && e.Kind == "configuration-problem" && strings.Contains(e.Text, "colour") {
+			break
+		}
 	}
 }
 

@@ -122,7 +122,7 @@ func (u *uplink) start() <-chan error {
 		u.nc = nc
 		u.mu.Unlock()
 		last := rocelink.KeepLastState(nc, rocelink.BoardKey(u.board.cfg.Name), u.log)
-		u.done.Go(func() { u.keepImages(ctx, nc) })
+		u.done.Go(func() { u.keepSystem(ctx, nc) })
 		u.done.Go(func() { u.keepClock(ctx, nc) })
 		u.serve(ctx, nc, last)
 		u.goodbye(nc, svc, last)

@@ -100,13 +100,27 @@ func (b *Board) describe(s *rocelink.BoardStatus) {
 	s.Image = &i
 }
 
-// tellSystem emits what is wrong with the machine, once.
+// tellSystem logs what is wrong with the machine.
 func (b *Board) tellSystem() {
 	if p := b.cfg.System.Problem; p != "" {
-		b.emit("configuration-problem", "the senders stay off: %s", p)
+		b.log.Error("the senders stay off", "problem", p)
 	}
 	if f := b.cfg.System.Faults; f != "" {
-		b.emit("system-fault", "%s", f)
+		b.log.Warn("the system is not in order", "faults", f)
+	}
+}
+
+// tell emits it. An event before the first connection would be heard by nobody.
+func (u *uplink) tell(i rocelink.Image) {
+	y := &u.board.cfg.System
+	if y.Problem != "" {
+		u.event(u.own("configuration-problem", "the senders stay off: %s", y.Problem))
+	}
+	if y.Faults != "" {
+		u.event(u.own("system-fault", "%s", y.Faults))
+	}
+	if i.FellBack {
+		u.event(u.own("image-fell-back", "%s", i.Problem))
 	}
 }
 

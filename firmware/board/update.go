@@ -141,24 +141,28 @@ func (b *Board) giveUpUpdate() {
 	}
 }
 
-// keepImages learns how the image came to run and, when it is on trial, confirms
-// it: once the server has taken a status, by the answer to a ping sent after it.
-func (u *uplink) keepImages(ctx context.Context, nc *nats.Conn) {
+// keepSystem learns how the image came to run, tells what is wrong with the
+// machine, and confirms an image on trial: once the server has taken a status, by
+// the answer to a ping sent after it.
+func (u *uplink) keepSystem(ctx context.Context, nc *nats.Conn) {
+	var i rocelink.Image
 	s := u.board.cfg.System.Images
-	if s == nil {
+	if s != nil {
+		load, cancel := context.WithTimeout(ctx, cardTime)
+		err := s.Load(load)
+		cancel()
+		if err != nil {
+			u.log.Warn("boot images", "err", err)
+		}
+		i = s.Image()
+		u.board.refresh.Store(true)
+	}
+	select {
+	case <-ctx.Done():
 		return
+	case <-u.reported:
 	}
-	load, cancel := context.WithTimeout(ctx, cardTime)
-	err := s.Load(load)
-	cancel()
-	if err != nil {
-		u.log.Warn("boot images", "err", err)
-	}
-	i := s.Image()
-	if i.FellBack {
-		u.event(u.own("image-fell-back", "%s", i.Problem))
-	}
-	u.board.refresh.Store(true)
+	u.tell(i)
 	for i.Trial {
 		err := u.confirm(ctx, nc, s)
 		if err == nil {

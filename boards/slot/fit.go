@@ -164,7 +164,7 @@ func (w *walker) fail(what string) error {
 
 func (w *walker) bytes(at, size int64) ([]byte, error) {
 	b := make([]byte, size)
-	if _, err := w.r.ReadAt(b, at); err != nil {
+	if n, err := w.r.ReadAt(b, at); n < len(b) {
 		return nil, fmt.Errorf("read the image: %w", err)
 	}
 	return b, nil

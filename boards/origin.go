@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -50,8 +51,9 @@ func (b *Board) Unset() []Unknown {
 }
 
 // Complete refuses a board with values that must be set. The error lists them
-// and how to set them, and matches ErrUnset. base is the board's built-in name.
-func (b *Board) Complete(base string) error {
+// and how to set them, and matches ErrUnset. from is the board's built-in name, or
+// the file of its description.
+func (b *Board) Complete(from string) error {
 	open := b.Unset()
 	if len(open) == 0 {
 		return nil
@@ -60,7 +62,11 @@ func (b *Board) Complete(base string) error {
 	for i, u := range open {
 		lines[i] = fmt.Sprintf("\n  %s: %s", u.Field, u.Ask)
 	}
-	return fmt.Errorf("board %s: %w: %s\nwrite a file mine.yaml that begins with \"base: %s\", set them there, and give it as --board mine.yaml", b.Model, ErrUnset, strings.Join(lines, ""), base)
+	how := "set them in " + from
+	if slices.Contains(Names(), from) {
+		how = fmt.Sprintf("write a file mine.yaml that begins with \"base: %s\", set them there, and give it as --board mine.yaml", from)
+	}
+	return fmt.Errorf("board %s: %w: %s\n%s", b.Model, ErrUnset, strings.Join(lines, ""), how)
 }
 
 // checkOrigin checks that what is said of fields is said of fields there are.

@@ -136,7 +136,10 @@ func loadBoard(name string) (*board, error) {
 		return nil, err
 	}
 	if b.Boot == nil {
-		return nil, fmt.Errorf("board %s: %w: its description has no section boot", name, ErrNoBoot)
+		return nil, fmt.Errorf("board %s: %w: its description has no section boot: write one (boards/README.md), or run boardd on the board's own Linux", name, ErrNoBoot)
+	}
+	if err := b.Complete(name); err != nil {
+		return nil, err
 	}
 	if !nameForm.MatchString(b.name) {
 		return nil, fmt.Errorf("board %s: the name %q does not do for files", name, b.name)

@@ -374,6 +374,11 @@ func TestRefused(t *testing.T) {
 		{"unknown board", "rfsoc4x2", boards.ErrUnknown, func(_ *testing.T, c *Config) { c.Board = "zcu999" }},
 		{"no such description", "none.yaml", os.ErrNotExist, func(_ *testing.T, c *Config) { c.Board = "none.yaml" }},
 		{"a board without image", "demo", ErrNoBoot, func(_ *testing.T, c *Config) { c.Board = "demo" }},
+		{"a board without image that boots another Linux", "no section boot", ErrNoBoot, func(_ *testing.T, c *Config) { c.Board = "vck190" }},
+		{"values to set", "device: ask the data sheet", boards.ErrUnset, func(t *testing.T, c *Config) {
+			text := string(read(t, c.Board)) + "i2c: [{name: i2c1, driver: linux}]\nunknown: [{field: \"i2c[0].device\", ask: ask the data sheet}]\n"
+			write(t, c.Board, []byte(text))
+		}},
 		{"no kernel", "none", os.ErrNotExist, func(_ *testing.T, c *Config) { c.Kernel += "/none" }},
 		{"no kernel named", "names no kernel", nil, func(_ *testing.T, c *Config) { c.Kernel = "" }},
 		{"empty kernel folder", "want one", kernel.ErrNoKernel, func(t *testing.T, c *Config) { c.Kernel = t.TempDir() }},

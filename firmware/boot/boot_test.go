@@ -522,6 +522,7 @@ func TestBrokenConfiguration(t *testing.T) {
 		{"command line", "/proc/cmdline", "rocelink.nats=nats://10.0.2.2:4222 rocelink.mtu=9", "mtu", "nats://10.0.2.2:4222"},
 		{"no address", "/proc/cmdline", "rocelink.nats=nats://10.0.2.2:4222", "no address", "nats://10.0.2.2:4222"},
 		{"board description", boardFile, "model: [", "board", "nats://10.0.2.2:4222"},
+		{"values to set", boardFile, "base: vck190", "i2c[0].device", "nats://10.0.2.2:4222"},
 		{"no board description", boardFile, "", "board", "nats://10.0.2.2:4222"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -87,6 +87,10 @@ func (i *Init) readBoard() *boards.Board {
 		i.problem("%v", err)
 		return nil
 	}
+	if err := b.Complete(boardFile); err != nil {
+		// Its registers are withheld as for any other problem.
+		i.problem("%v", err)
+	}
 	return b
 }
 
@@ -120,10 +124,10 @@ func (i *Init) aperture(registers string) (boards.Aperture, error) {
 }
 
 // withhold writes a description with which boardd reaches no register. It
-// stands for a broken one, too.
+// stands for a broken one and for one with values that must be set, too.
 func (i *Init) withhold() (file string, err error) {
 	var b boards.Board
-	if i.board != nil {
+	if i.board != nil && i.board.Complete(boardFile) == nil {
 		b = *i.board
 	} else {
 		b = boards.Board{

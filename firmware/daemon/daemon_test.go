@@ -40,6 +40,7 @@ func TestExitCodes(t *testing.T) {
 		{"--board demo --log-level loud", exitUsage, "log-level"},
 		{"--board z80 --address 10.0.0.1", exitFailed, "demo, qemu-versal"},
 		{"--board " + none + ".yaml", exitFailed, "no such file"},
+		{"--board vck190 --address 10.0.0.1", exitFailed, "i2c[0].device: "},
 		{"--board demo --address 10.0.0.1", exitFailed, "--registers"},
 		{"--board demo --registers " + none, exitFailed, "--address"},
 		{"--board demo --registers " + none + " --address ten", exitFailed, "--address"},

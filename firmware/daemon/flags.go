@@ -103,6 +103,9 @@ func (o options) config() (board.Config, error) {
 	if err != nil {
 		return board.Config{}, err
 	}
+	if err := d.Complete(o.board); err != nil {
+		return board.Config{}, err
+	}
 	if o.registers != "" {
 		if d, err = board.Override(*d, o.registers); err != nil {
 			return board.Config{}, err

@@ -96,7 +96,7 @@ func TestWhereWatches(t *testing.T) {
 	url := traffic(t, func(b *rocelink.BoardStatus, _ *rocelink.HostStatus) {
 		select {
 		case <-broken:
-			b.Link = rocelink.Link{State: "align", Problem: "no light \x1b[31m"}
+			b.Link = rocelink.Link{State: "align", Cause: rocelink.CauseNoSignal, Problem: "no light \x1b[31m"}
 		default:
 		}
 	})

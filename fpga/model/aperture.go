@@ -6,7 +6,7 @@ import (
 	"rocelink/fpga/regs"
 )
 
-// ApertureBytes is the size of the register space: Core, Stream and CMAC.
+// ApertureBytes is the size of the register space: Core, Stream, CMAC and Modules.
 const ApertureBytes = 0x20000
 
 // Where the blocks are. The chain of Next registers leads from Core to Stream;
@@ -15,6 +15,8 @@ const (
 	CoreBase   = 0x00000
 	StreamBase = 0x01000
 	CMACBase   = 0x10000
+	// ModulesBase is where the bus and lines of the modules are.
+	ModulesBase = 0x18000
 )
 
 // aperture is the memory of all registers, which another process may map. Each
@@ -57,7 +59,7 @@ func (b block) reset(t regs.Block) {
 
 // table returns the register table's block of a name.
 func table(name string) regs.Block {
-	for _, b := range regs.Blocks() {
+	for _, b := range append(regs.Blocks(), regs.ModulesBlock()) {
 		if b.Name == name {
 			return b
 		}

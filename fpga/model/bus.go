@@ -38,8 +38,8 @@ const (
 // Bus returns the fabric's registers.
 func (f *Fabric) Bus() *Bus {
 	b := &Bus{fabric: f, access: make([]uint8, ApertureBytes/4)}
-	for _, t := range regs.Blocks() {
-		base := map[string]uint32{"Core": CoreBase, "Stream": StreamBase, "CMAC": CMACBase}[t.Name]
+	for _, t := range append(regs.Blocks(), regs.ModulesBlock()) {
+		base := map[string]uint32{"Core": CoreBase, "Stream": StreamBase, "CMAC": CMACBase, "Modules": ModulesBase}[t.Name]
 		if t.Name != "CMAC" {
 			for o := uint32(0); o < t.Length; o += 4 {
 				b.access[(base+o)/4] = wordHole
@@ -50,6 +50,9 @@ func (f *Fabric) Bus() *Bus {
 				b.access[(base+r.Offset)/4+uint32(w)] = answers(r.Access)
 			}
 		}
+	}
+	for o := uint32(0); o < regs.ModulesDataBytes; o += 4 {
+		b.access[(ModulesBase+uint32(regs.ModulesData)+o)/4] = wordPlain
 	}
 	return b
 }

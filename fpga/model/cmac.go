@@ -30,6 +30,7 @@ const (
 	FECFollows FEC = iota // whatever we use, so that it never differs
 	FECOff
 	FECOn
+	FECDiffers // never what we use
 )
 
 // Link is the Ethernet link as the MAC finds it: the fibre and the peer at its
@@ -213,7 +214,7 @@ func (m *cmac) poll(now time.Duration) {
 	quiet := regs.CMACConfigTxSendRFI.Get(tx)|regs.CMACConfigTxSendLFI.Get(tx)|
 		regs.CMACConfigTxSendIdle.Get(tx)|regs.CMACConfigTxTestPattern.Get(tx) != 0
 	sends := !resetTx && (enabled || quiet)
-	agree := func(fec bool) bool { return l.FEC == FECFollows || fec == (l.FEC == FECOn) }
+	agree := func(fec bool) bool { return l.FEC == FECFollows || l.FEC != FECDiffers && fec == (l.FEC == FECOn) }
 	var signal, match, fault bool
 	if loop {
 		signal, match = sends, m.fec[0] == m.fec[1]

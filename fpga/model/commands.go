@@ -40,14 +40,22 @@ func (f *Fabric) resetRegisters() {
 	cmac := table("CMAC")
 	f.mac.reset(cmac)
 	f.mac.set(regs.CMACGTReset, 0)
+	f.cage.start()
 	f.poll()
 
+	f.cage.set(regs.ModulesIdent, regs.IdentModules)
 	f.stream.set(regs.StreamIdent, regs.IdentStream)
 	f.core.set(regs.CoreIdent, regs.IdentCore)
 }
 
 // poll acts on what software wrote.
 func (f *Fabric) poll() {
+	f.sim.poll(f.now)
+	light := f.sim.provoked.light(f.base)
+	if f.cage.poll(f.now, light, &f.sim.provoked) {
+		f.commanded = f.now
+	}
+	f.mac.link = f.cage.link(f.now, light, &f.sim.provoked)
 	f.mac.poll(f.now)
 	f.enabled = regs.CoreControlEnable.Get(f.core.get(regs.CoreControl)) != 0
 	if word := f.core.get(regs.CoreCommand); word != 0 {

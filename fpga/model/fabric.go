@@ -146,6 +146,9 @@ type Fabric struct {
 	core   block
 	stream block
 	mac    cmac
+	cage   modules
+	sim    simulation
+	base   Link // the Ethernet link but for what was provoked
 
 	memory  []byte // of the retransmit rings
 	qps     []queuePair
@@ -193,6 +196,8 @@ func New(cfg Config) (*Fabric, error) {
 		origin:  make([]origin, 0, batchFrames),
 	}
 	f.mac = newCMAC(block{mem, CMACBase}, cfg.Link)
+	f.cage = newModules(block{mem, ModulesBase})
+	f.base = cfg.Link
 	per := cfg.MaxWindow * slotBytes
 	for i := range f.qps {
 		f.qps[i].init(f, &f.streams[i], memory[i*per:(i+1)*per:(i+1)*per])
@@ -208,6 +213,7 @@ func (f *Fabric) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.core.set(regs.CoreIdent, 0)
+	f.cage.set(regs.ModulesIdent, 0)
 	f.stream.set(regs.StreamIdent, 0)
 	f.enabled = false
 	if f.memory == nil {
@@ -230,7 +236,7 @@ func (f *Fabric) Step(now time.Duration) time.Duration {
 	defer f.mu.Unlock()
 	f.now = max(f.now, now)
 	f.poll()
-	next := f.mac.deadline
+	next := min(f.mac.deadline, f.cage.deadline, f.sim.deadline)
 	if !f.enabled {
 		return next
 	}
@@ -292,7 +298,7 @@ func (f *Fabric) flush() {
 func (f *Fabric) SetLink(l Link) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.mac.link = l
+	f.base = l
 	f.poll()
 }
 

@@ -26,6 +26,8 @@ const waiting = 64
 type device struct {
 	*provider
 	name   string
+	uverbs string // its entry in sysfs
+	entry  uint64 // identity of that
 	target target
 	c      *C.struct_rl_device
 	limits C.struct_ibv_device_attr
@@ -37,8 +39,11 @@ type device struct {
 	regions  int
 	qps      int
 	cqs      map[uint64]*completionQueue
-	sequence uint64 // of completion queues
-	selected gid    // as last chosen; no address: none yet
+	sequence uint64     // of completion queues
+	selected gid        // as last chosen; no address: none now
+	last     netip.Addr // the last one that was chosen
+
+	selectMu sync.Mutex // held while choosing; before mu
 
 	stopFD int // an eventfd that ends watch
 	ended  chan struct{}
@@ -50,7 +55,7 @@ type device struct {
 
 func (p *provider) openDevice(l listed, t target) (*device, error) {
 	d := &device{
-		provider: p, name: l.name, target: t, cqs: map[uint64]*completionQueue{},
+		provider: p, name: l.name, uverbs: l.uverbs, target: t, cqs: map[uint64]*completionQueue{},
 		ended: make(chan struct{}), events: make(chan verbs.Event, waiting),
 	}
 	name := C.CString(l.name)
@@ -70,6 +75,7 @@ func (p *provider) openDevice(l listed, t target) (*device, error) {
 		C.rl_close(d.c)
 		return nil, fmt.Errorf("open %s: eventfd: %w", l.name, err)
 	}
+	d.entry = d.identity()
 	go d.watch()
 	return d, nil
 }
@@ -84,12 +90,8 @@ func (d *device) fit() error {
 		return fmt.Errorf("port %d of %s is %s: connect the cable and bring its network interface up (ip link set dev IFACE up)",
 			portNumber, d.name, portState(a.state))
 	}
-	g, err := d.choose(netip.Addr{})
-	switch {
+	switch _, err := d.reselect(); {
 	case err == nil:
-		d.mu.Lock()
-		d.selected = g
-		d.mu.Unlock()
 	case a.state == C.IBV_PORT_ACTIVE || d.target.placed():
 		return err
 	}

@@ -16,7 +16,8 @@
 //
 // Of the port's GID table only entries of type RoCE v2 count whose address the
 // entry's netdev has; IPv4 goes before global IPv6 before link-local. The
-// address, once chosen, is kept as long as the table has it; its index is
+// address, once chosen, is kept as long as the table has it, and then followed
+// by one of the same family and scope, or by none until one comes; its index is
 // looked up anew for each connection, because a flap of the link moves it.
 //
 // # Threads

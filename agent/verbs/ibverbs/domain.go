@@ -139,7 +139,9 @@ func (pd *domain) Register(m *verbs.Memory, access verbs.Access) (verbs.MemoryRe
 // registerError tells a memlock limit that is too small from a device that is
 // full.
 func (d *device) registerError(step string, size uint64, err syscall.Errno) error {
-	if err == syscall.ENOMEM {
+	// The errno of a full limit differs: ENOMEM by the kernel's own pinning,
+	// others by what a driver makes of it.
+	if d.survives(err) {
 		if m, e := d.memlock(); e == nil && m.short(size) {
 			return fmt.Errorf("%s on %s: %w: %s", step, d.name, err, m.remedy(size))
 		}

@@ -7,7 +7,10 @@ import "C"
 
 import (
 	"fmt"
+	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"rocelink/agent/verbs"
 	"rocelink/fpga/roce"
@@ -19,15 +22,33 @@ import (
 // address in use, or brings one where there was none.
 func (d *device) Events() <-chan verbs.Event { return d.events }
 
+// presence is how often watch looks whether the device is still there. The
+// kernel (drivers/infiniband/core/uverbs_main.c, ib_uverbs_remove_one) tells the
+// users of a device that is removed only if its driver can take it away from
+// them (disassociate_ucontext). Software devices (rdma_rxe, siw) cannot: their
+// entry in sysfs goes, no event comes, and the removal waits until the last
+// user has closed. A uevent would be quicker, but does not get into every
+// network namespace.
+const presence = time.Second
+
 // watch takes asynchronous events until stopFD is readable or the device is
 // gone.
 func (d *device) watch() {
 	defer close(d.ended)
 	e := new(C.struct_rl_event)
+	next := time.Now().Add(presence)
 	for {
-		switch rc := C.rl_next_event(d.c, C.int(d.stopFD), e); {
+		// Events do not put off the look.
+		left := max(time.Until(next), 0)
+		switch rc := C.rl_next_event(d.c, C.int(d.stopFD), C.int((left+time.Millisecond-1)/time.Millisecond), e); {
 		case rc == 0:
 			return
+		case rc == 2:
+			if d.vanished() {
+				d.lost(fmt.Sprintf("%s was removed: its entry in sysfs is gone, and the kernel waits for its users", d.name))
+			}
+			next = time.Now().Add(presence)
+			continue
 		case rc < 0:
 			d.lost(fmt.Sprintf("%s was removed: %v", d.name, errno(rc)))
 			return
@@ -35,6 +56,20 @@ func (d *device) watch() {
 		d.happened(e)
 	}
 }
+
+// identity is the inode of the device's entry in sysfs, 0 if there is none: a
+// number (uverbs0) may be given to another device, an inode is not.
+func (d *device) identity() uint64 {
+	var s unix.Stat_t
+	if unix.Stat(filepath.Join(d.sysfs, "class/infiniband_verbs", d.uverbs), &s) != nil {
+		return 0
+	}
+	return s.Ino
+}
+
+// vanished reports whether the entry that was there when the device was opened
+// has gone.
+func (d *device) vanished() bool { return d.entry != 0 && d.identity() != d.entry }
 
 // happened hands on what concerns this package's objects.
 func (d *device) happened(e *C.struct_rl_event) {
@@ -50,7 +85,7 @@ func (d *device) happened(e *C.struct_rl_event) {
 		}
 	case C.IBV_EVENT_GID_CHANGE:
 		if e.port == portNumber {
-			d.readdressed()
+			_, _ = d.reselect()
 		}
 	case C.IBV_EVENT_QP_FATAL:
 		d.emit(verbs.Event{Kind: verbs.EventQPFatal, QPN: roce.QPN(e.qpn),
@@ -83,41 +118,13 @@ func (d *device) lost(cause string) {
 	if d.gone.Swap(true) {
 		return
 	}
+	C.rl_lost(d.c)
 	d.mu.Lock()
 	for _, cq := range d.cqs {
 		cq.Wake()
 	}
 	d.mu.Unlock()
 	d.emit(verbs.Event{Kind: verbs.EventDeviceRemoved, Cause: cause})
-}
-
-// readdressed looks whether the address in use is still where it was.
-func (d *device) readdressed() {
-	d.mu.Lock()
-	was := d.selected
-	d.mu.Unlock()
-	is, err := d.choose(was.address)
-	if err != nil {
-		is = gid{}
-	}
-	if is.address == was.address && is.index == was.index {
-		return
-	}
-	d.mu.Lock()
-	d.selected = is
-	d.mu.Unlock()
-	var cause string
-	switch {
-	case !is.address.IsValid():
-		cause = fmt.Sprintf("%v is gone from %s: %v", was.address, d.name, err)
-	case !was.address.IsValid():
-		cause = fmt.Sprintf("%s has address %v now", d.name, is.address)
-	case is.address == was.address:
-		cause = fmt.Sprintf("%v moved from GID index %d to %d of %s", is.address, was.index, is.index, d.name)
-	default:
-		cause = fmt.Sprintf("%v is gone from %s, %v takes its place", was.address, d.name, is.address)
-	}
-	d.emit(verbs.Event{Kind: verbs.EventGIDChange, Cause: cause})
 }
 
 func (d *device) emit(e verbs.Event) {

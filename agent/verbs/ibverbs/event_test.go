@@ -4,7 +4,11 @@ package ibverbs
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -139,12 +143,138 @@ func TestGIDMoves(t *testing.T) {
 	if p, err := g.dev.Port(); err != nil || p.Address != netip.MustParseAddr("203.0.113.7") {
 		t.Errorf("%+v, %v", p, err)
 	}
-	double.SetGIDs(0, nil)
-	g.must(double.Emit(0, double.EventGIDChange, 1, 0))
-	if e := g.event(); e.Kind != verbs.EventGIDChange {
-		t.Errorf("%+v", e)
-	}
+	changed(nil, "no address: 203.0.113.7 is gone from mlx5_0, which has no other IPv4 address for RoCE v2: "+
+		"give it one (ip address add); its streams wait for that")
 	changed(gidsAt(13), "mlx5_0 has address 203.0.113.7 now")
+}
+
+// only is a table with these addresses as RoCE v2.
+func only(addresses ...string) []double.GID {
+	var out []double.GID
+	for i, a := range addresses {
+		out = append(out, double.GID{Index: i, Port: 1, Type: double.TypeRoCEv2, Netdev: ethIndex, Address: netip.MustParseAddr(a)})
+	}
+	return out
+}
+
+// An address is followed by one of its family and scope or by none: peers were
+// told one of that kind. Whoever looks first, the event or the look at the port,
+// there is one event for each change.
+func TestAddressKeepsItsClass(t *testing.T) {
+	const link, v4, other4, v6 = "fe80::1", "192.0.2.7", "203.0.113.7", "2001:db8::7"
+	zoned := link + "%" + ethName
+	type step struct {
+		table []string
+		want  string // "": none
+	}
+	for _, c := range []struct {
+		name, device string
+		steps        []step
+	}{
+		{"IPv4 goes, link-local stays", "mlx5_0", []step{{[]string{link, v4}, v4}, {[]string{link}, ""}, {[]string{link, v6}, ""}, {[]string{link, v4}, v4}}},
+		{"another IPv4 comes", "mlx5_0", []step{{[]string{v4, v6}, v4}, {[]string{link, v6}, ""}, {[]string{link, v6, other4}, other4}}},
+		{"IPv4 has two", "mlx5_0", []step{{[]string{v4, other4, v6}, v4}, {[]string{v6, other4}, other4}, {[]string{v4, other4}, other4}}},
+		{"the one used last comes back", "mlx5_0", []step{{[]string{v4}, v4}, {nil, ""}, {[]string{other4, v4}, v4}}},
+		{"IPv6 goes, IPv4 is no match", "mlx5_0", []step{{[]string{v6}, v6}, {[]string{v4, link}, ""}, {[]string{v4, v6}, v6}}},
+		{"link-local gives way", "mlx5_0", []step{{[]string{link}, zoned}, {[]string{link, v4}, v4}, {[]string{link}, ""}}},
+		{"link-local was asked for", "mlx5_0@fe80::/10", []step{{[]string{link, v4}, zoned}, {[]string{v4}, ""}, {[]string{v4, link}, zoned}}},
+	} {
+		for _, kernel := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, event %v", c.name, kernel), func(t *testing.T) {
+				n := nic("mlx5_0")
+				n.GIDs = only(c.steps[0].table...)
+				dev, err := world(t, n).Open(c.device)
+				if err != nil {
+					t.Fatal(err)
+				}
+				g := &rig{TB: t, dev: dev.(*device)}
+				t.Cleanup(g.close)
+				was := c.steps[0].want
+				for i, s := range c.steps {
+					double.SetGIDs(0, only(s.table...))
+					if kernel {
+						g.must(double.Emit(0, double.EventGIDChange, 1, 0))
+						if s.want != was {
+							if e := g.event(); e.Kind != verbs.EventGIDChange {
+								t.Errorf("step %d: %+v", i, e)
+							}
+						}
+					}
+					p, err := dev.Port()
+					if s.want == "" {
+						wantError(t, err, nil, "no address", "is gone from mlx5_0", "ip address add")
+					} else if err != nil || p.Address.String() != s.want {
+						t.Errorf("step %d: %v, %v, want %s", i, p.Address, err, s.want)
+					}
+					if !kernel && s.want != was {
+						if e := g.event(); e.Kind != verbs.EventGIDChange {
+							t.Errorf("step %d: %+v", i, e)
+						}
+					}
+					g.noEvent()
+					was = s.want
+				}
+			})
+		}
+	}
+}
+
+// sysfsEntry makes the entry of a device, and takes it away again.
+func sysfsEntry(t *testing.T, p *provider, uverbs string) (remove func()) {
+	t.Helper()
+	dir := filepath.Join(p.sysfs, "class/infiniband_verbs", uverbs)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.Rename(dir, dir+"-old"); err != nil { // its inode is not free to be another's
+			t.Error(err)
+		}
+	}
+}
+
+// A device whose driver cannot take it from its users goes without an event: the
+// entry in sysfs is gone, or another device has its number.
+func TestRemovalSeenInSysfs(t *testing.T) {
+	for _, reused := range []bool{false, true} {
+		t.Run(fmt.Sprintf("number reused %v", reused), func(t *testing.T) {
+			p := world(t, nic("mlx5_0"))
+			remove := sysfsEntry(t, p, "uverbs-test0")
+			g := rigOver(t, p, 8, 4096)
+			g.connect()
+			g.post(g.slot(0))
+			woken := make(chan error, 1)
+			go func() {
+				_, err := g.cq.Wait(-1)
+				woken <- err
+			}()
+			until(t, "the waiter waits", func() bool { return *g.cq.guard.in() != 0 })
+			begin := time.Now()
+			remove()
+			if reused {
+				sysfsEntry(t, p, "uverbs-test0")
+			}
+			if e := g.event(); e.Kind != verbs.EventDeviceRemoved || !strings.Contains(e.Cause, "sysfs") {
+				t.Errorf("%+v", e)
+			}
+			t.Logf("seen after %v", time.Since(begin).Round(time.Millisecond))
+			if err := <-woken; err != nil && !errors.Is(err, verbs.ErrNoDevice) {
+				t.Error(err)
+			}
+			_, err := g.dev.Port()
+			wantError(t, err, verbs.ErrNoDevice, "removed")
+			_, err = g.cq.Poll(make([]verbs.WorkCompletion, 1))
+			wantError(t, err, verbs.ErrNoDevice)
+			// The kernel still serves who has it open: receives are flushed, and
+			// everything is destroyed at the device, for it waits for that.
+			g.must(g.qp.SetError())
+			if m := double.Modified(); m[len(m)-1].State != int(verbs.Error) {
+				t.Errorf("last transition %+v", m[len(m)-1])
+			}
+			g.poll(1)
+			g.close()
+		})
+	}
 }
 
 // TestAddressGoneBeforeRTR: a queue pair whose peer was told an address does not

@@ -25,6 +25,9 @@ type gid struct {
 	netdev  netdev
 }
 
+// linkLocal is the rank of link-local IPv6 addresses.
+const linkLocal = 2
+
 // rank orders entries: the lower the better.
 func (g gid) rank() int {
 	switch {
@@ -33,8 +36,14 @@ func (g gid) rank() int {
 	case !g.address.IsLinkLocalUnicast():
 		return 1
 	}
-	return 2
+	return linkLocal
 }
+
+// class is the family and scope of an address. Peers were told an address of one
+// class; they need not have any of another.
+type class struct{ v4, link bool }
+
+func classOf(a netip.Addr) class { return class{a.Is4(), a.IsLinkLocalUnicast()} }
 
 // entry is an entry of the GID table as the library gives it.
 type entry struct {
@@ -123,9 +132,11 @@ func netdevOf(nds []netdev, ifindex int, a netip.Addr) *netdev {
 	return nil
 }
 
-// choose chooses an entry for the target: the one with the address kept, if it
-// is still there.
-func (d *device) choose(keep netip.Addr) (gid, error) {
+// choose chooses an entry for the target: the one with the address used last, if
+// there is one, else one of that address's class; the best of all where none was
+// used yet. A link-local IPv6 address is what an interface has before it is given
+// one: it gives way, and never takes another's place.
+func (d *device) choose(last netip.Addr) (gid, error) {
 	good, others, err := d.usable()
 	if err != nil {
 		return gid{}, err
@@ -135,25 +146,101 @@ func (d *device) choose(keep netip.Addr) (gid, error) {
 		if !d.target.fits(good[i].address) {
 			continue
 		}
-		if good[i].address == keep {
+		if rank := (gid{address: last}).rank(); last.IsValid() && rank == linkLocal && good[i].rank() < rank {
 			return good[i], nil
 		}
-		if fit < 0 {
+		if good[i].address == last {
+			return good[i], nil
+		}
+		if fit < 0 && (!last.IsValid() || classOf(good[i].address) == classOf(last)) {
 			fit = i
 		}
 	}
 	if fit >= 0 {
 		return good[fit], nil
 	}
+	if last.IsValid() {
+		others = slices.Concat(names(good), others)
+		return gid{}, d.noneLike(last, others)
+	}
 	return gid{}, d.noGID(good, others)
+}
+
+func names(gs []gid) []string {
+	var s []string
+	for _, g := range gs {
+		s = append(s, fmt.Sprintf("%v (%s)", g.address, g.netdev.name))
+	}
+	return s
+}
+
+// noneLike is the error for a port that had a fit entry.
+func (d *device) noneLike(last netip.Addr, has []string) error {
+	kind := "IPv6"
+	if last.Is4() {
+		kind = "IPv4"
+	}
+	if last.IsLinkLocalUnicast() {
+		kind = "link-local " + kind
+	}
+	rest := ""
+	if len(has) > 0 {
+		rest = ", only " + strings.Join(has, ", ")
+	}
+	return fmt.Errorf("no address: %v is gone from %s, which has no other %s address for RoCE v2%s: give it one (ip address add); its streams wait for that",
+		last, d.name, kind, rest)
+}
+
+// reselect chooses the address anew and makes an event of it if that concerns
+// whoever was told one. Whoever looks first finds out: the event of the kernel or
+// the regular look at the port.
+func (d *device) reselect() (gid, error) {
+	d.selectMu.Lock()
+	defer d.selectMu.Unlock()
+	d.mu.Lock()
+	was, last := d.selected, d.last
+	d.mu.Unlock()
+	is, err := d.choose(last)
+	if d.gone.Load() {
+		return is, err // the device's own event says more
+	}
+	if is.address == was.address && is.index == was.index {
+		if err == nil {
+			d.use(is)
+		}
+		return is, err
+	}
+	d.use(is)
+	var cause string
+	switch {
+	case !is.address.IsValid():
+		cause = err.Error()
+	case !last.IsValid():
+		return is, nil // the first one
+	case !was.address.IsValid():
+		cause = fmt.Sprintf("%s has address %v now", d.name, is.address)
+	case is.address == was.address:
+		cause = fmt.Sprintf("%v moved from GID index %d to %d of %s", is.address, was.index, is.index, d.name)
+	default:
+		cause = fmt.Sprintf("%v is gone from %s, %v takes its place", was.address, d.name, is.address)
+	}
+	d.emit(verbs.Event{Kind: verbs.EventGIDChange, Cause: cause})
+	return is, err
+}
+
+// use notes what was chosen.
+func (d *device) use(g gid) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.selected = g
+	if g.address.IsValid() {
+		d.last = g.address
+	}
 }
 
 // noGID is the error for a port without a fit entry.
 func (d *device) noGID(good []gid, others []string) error {
-	var has []string
-	for _, g := range good {
-		has = append(has, fmt.Sprintf("%v (%s)", g.address, g.netdev.name))
-	}
+	has := names(good)
 	switch {
 	case len(has) > 0:
 		return fmt.Errorf("no RoCE v2 GID for %s on %s: %w: it has %s: use one of these or add the address to the interface (ip address add)",

@@ -61,7 +61,7 @@ var (
 // is gone. A port that is down need not have one.
 func (d *device) Port() (verbs.PortAttributes, error) {
 	d.mu.Lock()
-	closed, keep := d.closed, d.selected.address
+	closed := d.closed
 	if !closed {
 		d.pds++ // keeps it open
 		defer d.end(&d.pds)
@@ -78,16 +78,13 @@ func (d *device) Port() (verbs.PortAttributes, error) {
 	if a.MTU, err = roce.MTUFromCode(uint8(p.mtu)); err != nil {
 		return verbs.PortAttributes{}, fmt.Errorf("port %d of %s: %w", portNumber, d.name, err)
 	}
-	g, err := d.choose(keep)
+	g, err := d.reselect()
 	if err != nil {
 		if !a.Active {
 			return a, nil
 		}
 		return verbs.PortAttributes{}, err
 	}
-	d.mu.Lock()
-	d.selected = g
-	d.mu.Unlock()
 	a.Address, a.GIDIndex, a.MAC = g.address, g.index, g.netdev.mac
 	if a.MAC == [6]byte{} {
 		a.MAC = standInMAC(g.address)

@@ -104,7 +104,13 @@ const allAccess = verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead
 // test ends.
 func newRig(t testing.TB, depth, bytes int) *rig {
 	t.Helper()
-	g := &rig{TB: t, p: world(t, nic("mlx5_0"))}
+	return rigOver(t, world(t, nic("mlx5_0")), depth, bytes)
+}
+
+// rigOver is a rig of a world that is there.
+func rigOver(t testing.TB, p *provider, depth, bytes int) *rig {
+	t.Helper()
+	g := &rig{TB: t, p: p}
 	dev, err := g.p.Open("mlx5_0")
 	g.must(err)
 	g.dev = dev.(*device)

@@ -229,15 +229,20 @@ int rl_query_gids(struct rl_device *d, struct ibv_gid_entry *e, int max)
 	return (int)d->lib->query_gid_table(d->context, e, (size_t)max, 0);
 }
 
-int rl_next_event(struct rl_device *d, int stop_fd, struct rl_event *out)
+void rl_lost(struct rl_device *d) { __atomic_store_n(&d->gone, 1, __ATOMIC_RELEASE); }
+
+int rl_next_event(struct rl_device *d, int stop_fd, int timeout_ms, struct rl_event *out)
 {
 	struct pollfd p[2] = {{.fd = stop_fd, .events = POLLIN}, {.fd = d->context->async_fd, .events = POLLIN}};
 	for (;;) {
-		if (poll(p, 2, -1) < 0) {
+		int n = poll(p, 2, timeout_ms);
+		if (n < 0) {
 			if (errno == EINTR)
 				continue;
 			return -errno;
 		}
+		if (!n)
+			return 2;
 		if (p[0].revents)
 			return 0;
 		struct ibv_async_event e = {0};

@@ -78,8 +78,11 @@ int rl_query_device(struct rl_device *, struct ibv_device_attr *);
 int rl_query_port(struct rl_device *, int port, struct ibv_port_attr *);
 // rl_query_gids returns how many valid entries it wrote.
 int rl_query_gids(struct rl_device *, struct ibv_gid_entry *, int max);
-// rl_next_event waits for an event: 1, or 0 when stop_fd becomes readable.
-int rl_next_event(struct rl_device *, int stop_fd, struct rl_event *);
+// rl_next_event waits for an event: 1, or 0 when stop_fd becomes readable, or 2
+// when timeout_ms have passed without either.
+int rl_next_event(struct rl_device *, int stop_fd, int timeout_ms, struct rl_event *);
+// rl_lost notes that the device is gone.
+void rl_lost(struct rl_device *);
 
 int rl_alloc_pd(struct rl_device *, struct ibv_pd **);
 int rl_dealloc_pd(struct rl_device *, struct ibv_pd *);

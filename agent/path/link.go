@@ -81,9 +81,7 @@ func (e *evidence) link() *Link {
 			Cage: brief(m.Cage), Phase: brief(m.Phase), What: brief(joined(m.Vendor, m.Part)), TemperatureC: m.TemperatureC, Problem: brief(m.Problem),
 			Copper: m.Copper,
 		}
-		for _, lane := range m.Lanes[:min(len(m.Lanes), maxLanes)] {
-			o.Lanes = append(o.Lanes, lane)
-		}
+		o.Lanes = append(o.Lanes, m.Lanes[:min(len(m.Lanes), maxLanes)]...)
 		for _, a := range slices.Concat(m.Alarms, m.Warnings) {
 			if len(o.Alarms) < maxLanes {
 				o.Alarms = append(o.Alarms, brief(a))

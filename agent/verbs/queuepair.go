@@ -33,6 +33,10 @@ type QPConfig struct {
 	// queue must have room for the receives of all its queue pairs, or
 	// CreateQP fails.
 	MaxReceives int
+	// SRQ, if not nil, is where the queue pair takes its receives from; it is
+	// of the same protection domain. MaxReceives is not used then, and the
+	// receive completion queue needs room for the shared queue's, once.
+	SRQ SharedReceiveQueue
 	// MaxSends is the depth of the send queue; 0 for a queue pair that only
 	// responds.
 	MaxSends int
@@ -73,10 +77,12 @@ type QueuePair interface {
 	// ReadyToSend goes from RTR to RTS; psn is the first PSN sent.
 	ReadyToSend(psn roce.PSN) error
 	// SetError goes to ERR from any state; receives that are posted complete
-	// with WorkRequestFlushed.
+	// with WorkRequestFlushed. Those of a shared queue stay there, but for one
+	// that a message has taken; then comes EventLastWQE.
 	SetError() error
 	// PostReceive posts receives in order and says how many were taken. It
-	// copies the requests. ErrFull: the queue took no more.
+	// copies the requests. ErrFull: the queue took no more. ErrShared: the
+	// queue pair has no queue of its own.
 	PostReceive(rs []ReceiveRequest) (posted int, err error)
 	Close() error
 }

@@ -25,6 +25,9 @@ var (
 	ErrNoDevice = errors.New("no such RDMA device")
 	// ErrState: the queue pair is not in a state that allows the call.
 	ErrState = errors.New("queue pair in the wrong state")
+	// ErrShared: the queue pair takes its receives from a shared queue; post
+	// them there.
+	ErrShared = errors.New("receives come from a shared receive queue")
 	// ErrFull: the receive queue holds its full number of receives.
 	ErrFull = errors.New("receive queue full")
 	// ErrAccess: an address, length, key or permission does not fit the region.
@@ -72,6 +75,9 @@ type DeviceAttributes struct {
 	MaxCQE        int // completions that one queue holds
 	MaxMR         int
 	MaxMRBytes    uint64
+	// MaxSRQ shared receive queues, each of MaxSRQReceives; 0: it has none.
+	MaxSRQ         int
+	MaxSRQReceives int
 }
 
 // PortAttributes is the state of the device's port.
@@ -106,6 +112,9 @@ type ProtectionDomain interface {
 	// LocalWrite.
 	Register(m *Memory, access Access) (MemoryRegion, error)
 	CreateQP(QPConfig) (QueuePair, error)
+	// CreateSRQ makes a shared receive queue of maxReceives for queue pairs of
+	// this domain. ErrLimit: the device has none, or not such a one.
+	CreateSRQ(maxReceives int) (SharedReceiveQueue, error)
 	Close() error
 }
 
@@ -132,6 +141,11 @@ const (
 	EventQPFatal
 	EventCQError
 	EventDeviceRemoved
+	// EventLastWQE: a queue pair in error takes no more receives from its
+	// shared queue. What it took before has its completion in the queue.
+	EventLastWQE
+	// EventSRQLimit: a shared receive queue ran below what Limit named.
+	EventSRQLimit
 )
 
 // String returns a short description.
@@ -149,6 +163,10 @@ func (k EventKind) String() string {
 		return "completion queue overrun"
 	case EventDeviceRemoved:
 		return "device removed"
+	case EventLastWQE:
+		return "last receive of the queue pair reached"
+	case EventSRQLimit:
+		return "shared receive queue below its limit"
 	}
 	return "unknown event"
 }
@@ -156,7 +174,7 @@ func (k EventKind) String() string {
 // Event is an asynchronous event of a device.
 type Event struct {
 	Kind  EventKind
-	QPN   roce.QPN // for EventQPFatal
+	QPN   roce.QPN // for EventQPFatal and EventLastWQE
 	Cause string   // what the provider knows of the reason
 	Time  time.Time
 }

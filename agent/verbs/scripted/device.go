@@ -24,7 +24,7 @@ type Device struct {
 	events   chan verbs.Event
 	closed   bool
 
-	pds, cqs, qps, mrs atomic.Int32
+	pds, cqs, qps, mrs, srqs atomic.Int32
 }
 
 func newDevice(p *Provider, name string) *Device {

@@ -13,6 +13,7 @@ type ProtectionDomain struct {
 	object   string
 	closed   atomic.Bool
 	qps, mrs atomic.Int32
+	srqs     atomic.Int32
 }
 
 // Close fails with ErrBusy while a queue pair or region is open.
@@ -21,9 +22,9 @@ func (pd *ProtectionDomain) Close() error {
 	if err := p.enter(StepClosePD); err != nil {
 		return p.record(StepClosePD, pd.object, fmt.Errorf("close %s: %w", pd.object, err))
 	}
-	if qps, mrs := pd.qps.Load(), pd.mrs.Load(); qps+mrs > 0 {
+	if qps, srqs, mrs := pd.qps.Load(), pd.srqs.Load(), pd.mrs.Load(); qps+srqs+mrs > 0 {
 		return p.record(StepClosePD, pd.object,
-			fmt.Errorf("close %s: %w: %d queue pairs and %d memory regions are open", pd.object, verbs.ErrBusy, qps, mrs))
+			fmt.Errorf("close %s: %w: %d queue pairs, %d shared receive queues and %d memory regions are open", pd.object, verbs.ErrBusy, qps, srqs, mrs))
 	}
 	if pd.closed.Swap(true) {
 		return nil

@@ -48,7 +48,7 @@ func (qp *QueuePair) Generate(g *Generator) {
 
 // generates reports whether a poll would find something. It runs under the lock.
 func (qp *QueuePair) generates() bool {
-	if qp.generator == nil || qp.generator.Count == 0 || qp.held == 0 {
+	if qp.generator == nil || qp.generator.Count == 0 || qp.receives.count() == 0 {
 		return false
 	}
 	s := qp.State()
@@ -61,7 +61,9 @@ func (qp *QueuePair) generate(wcs []verbs.WorkCompletion) int {
 		return 0
 	}
 	g := qp.generator
-	n := min(len(wcs), qp.held)
+	qp.receives.lock()
+	defer qp.receives.unlock()
+	n := min(len(wcs), qp.receives.held)
 	if uint64(n) > g.Count {
 		n = int(g.Count)
 	}
@@ -70,7 +72,8 @@ func (qp *QueuePair) generate(wcs []verbs.WorkCompletion) int {
 		wc.Flags = verbs.WithImm
 	}
 	for i := range wcs[:n] {
-		wc.ID = qp.take().ID
+		r, _ := qp.receives.take()
+		wc.ID = r.ID
 		if g.WithImm {
 			wc.Imm = g.Imm
 			g.Imm++

@@ -29,7 +29,7 @@ func (qp *QueuePair) Deliver(m Message) error {
 	if s := qp.State(); s != verbs.ReadyToReceive && s != verbs.ReadyToSend {
 		return fmt.Errorf("deliver to %s: %w: %v", qp.object, verbs.ErrState, s)
 	}
-	if qp.held == 0 {
+	if qp.receives.count() == 0 {
 		return fmt.Errorf("deliver to %s: %w", qp.object, ErrNoReceive)
 	}
 	wc := verbs.WorkCompletion{Opcode: verbs.OpRecv, ByteLen: uint32(len(m.Data))}
@@ -43,33 +43,40 @@ func (qp *QueuePair) Deliver(m Message) error {
 		if qp.p.config.ZeroWriteLength {
 			wc.ByteLen = 0
 		}
-	} else {
-		r := &qp.ring[qp.head]
-		if len(m.Data) > int(r.Length) {
-			qp.finish(verbs.WorkCompletion{Status: verbs.LocalLengthError})
-			qp.setError()
-			return nil
-		}
-		if mr := qp.region(r); mr != nil {
-			verbs.Place(mr.bytes[r.Address-mr.address:], m.Data)
-		}
+	}
+	qp.receives.lock()
+	r, ok := qp.receives.take()
+	var mr *MemoryRegion
+	if ok && !m.Write {
+		mr = qp.receives.region(qp.pd, &r)
+	}
+	qp.receives.unlock()
+	switch {
+	case !ok: // another queue pair of the shared queue was quicker
+		return fmt.Errorf("deliver to %s: %w", qp.object, ErrNoReceive)
+	case !m.Write && len(m.Data) > int(r.Length):
+		qp.settle(r.ID, verbs.WorkCompletion{Status: verbs.LocalLengthError})
+		qp.setError()
+		return nil
+	case mr != nil:
+		verbs.Place(mr.bytes[r.Address-mr.address:], m.Data)
 	}
 	if m.Write || m.WithImm {
 		wc.Flags, wc.Imm = verbs.WithImm, m.Imm
 	}
-	qp.finish(wc)
+	qp.settle(r.ID, wc)
 	return nil
 }
 
 // Fail completes the oldest receive, if there is one, with a status, puts the
-// queue pair in error and flushes the others.
+// queue pair in error and flushes the others, but for those of a shared queue.
 func (qp *QueuePair) Fail(status verbs.Status, vendor uint32) {
 	qp.cq.mu.Lock()
 	defer qp.cq.mu.Unlock()
 	if qp.closed {
 		return
 	}
-	if qp.held > 0 {
+	if qp.receives.count() > 0 {
 		qp.finish(verbs.WorkCompletion{Status: status, VendorError: vendor})
 	}
 	qp.setError()

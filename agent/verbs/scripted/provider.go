@@ -33,6 +33,8 @@ type Config struct {
 	// ZeroWriteLength reports 0 as the length of WRITE with immediate, as
 	// some devices do.
 	ZeroWriteLength bool
+	// NoLastWQE keeps EventLastWQE back, as a device that forgets it.
+	NoLastWQE bool
 }
 
 // RubbishID is the work request ID of failed completions with
@@ -50,6 +52,7 @@ type Provider struct {
 	qps     []*QueuePair
 	regions []*MemoryRegion
 	pds     int
+	srqs    int
 	nextQPN roce.QPN
 	nextKey uint32
 
@@ -74,6 +77,8 @@ func New(config Config) *Provider {
 	a.MaxCQ = orInt(a.MaxCQ, 1024)
 	a.MaxCQE = orInt(a.MaxCQE, 1<<22)
 	a.MaxMR = orInt(a.MaxMR, 1024)
+	a.MaxSRQ = orInt(a.MaxSRQ, 1024)
+	a.MaxSRQReceives = orInt(a.MaxSRQReceives, 1<<16)
 	if a.MaxMRBytes == 0 {
 		a.MaxMRBytes = 1 << 40
 	}

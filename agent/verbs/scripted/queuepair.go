@@ -23,9 +23,8 @@ type QueuePair struct {
 	psn    roce.PSN
 	closed bool
 
-	ring       []verbs.ReceiveRequest
-	head, held int
-	lastRegion *MemoryRegion
+	receives *receiveQueue // its own, or a shared one
+	shared   *SharedReceiveQueue
 
 	posted, postsInError, completed uint64
 	generator                       *Generator
@@ -56,21 +55,39 @@ func (pd *ProtectionDomain) createQP(c verbs.QPConfig) (*QueuePair, error) {
 			return nil, fmt.Errorf("%w: the send completion queue is of another device", verbs.ErrAccess)
 		}
 	}
+	var shared *SharedReceiveQueue
+	if c.SRQ != nil {
+		if shared, ok = c.SRQ.(*SharedReceiveQueue); !ok || shared.pd != pd {
+			return nil, fmt.Errorf("%w: the shared receive queue is of another protection domain", verbs.ErrAccess)
+		}
+		c.MaxReceives = len(shared.ring)
+	}
 	a := pd.d.Attributes()
 	switch {
 	case pd.closed.Load():
 		return nil, verbs.ErrClosed
-	case c.MaxReceives < 1 || c.MaxReceives > a.MaxQPReceives:
-		return nil, fmt.Errorf("%w: %d receives, want 1 to %d", verbs.ErrLimit, c.MaxReceives, a.MaxQPReceives)
 	case int(pd.d.qps.Load()) >= a.MaxQP:
 		return nil, fmt.Errorf("%w: %d queue pairs", verbs.ErrLimit, a.MaxQP)
+	case shared == nil && (c.MaxReceives < 1 || c.MaxReceives > a.MaxQPReceives):
+		return nil, fmt.Errorf("%w: %d receives, want 1 to %d", verbs.ErrLimit, c.MaxReceives, a.MaxQPReceives)
+	case shared != nil && !shared.use():
+		return nil, fmt.Errorf("%s: %w", shared.object, verbs.ErrClosed)
 	}
-	qp := &QueuePair{p: p, pd: pd, cq: cq, sendCQ: sendCQ, ring: make([]verbs.ReceiveRequest, c.MaxReceives)}
+	qp := &QueuePair{p: p, pd: pd, cq: cq, sendCQ: sendCQ, shared: shared}
+	if shared != nil {
+		qp.receives = &shared.receiveQueue
+	} else {
+		qp.receives = &receiveQueue{ring: make([]verbs.ReceiveRequest, c.MaxReceives)}
+	}
 
 	cq.mu.Lock()
 	need := c.MaxReceives
+	counted := map[*receiveQueue]bool{qp.receives: true}
 	for _, q := range cq.qps {
-		need += len(q.ring)
+		if !counted[q.receives] {
+			counted[q.receives] = true
+			need += len(q.receives.ring)
+		}
 	}
 	closed := cq.closed
 	if !closed && need <= len(cq.ring) {
@@ -78,6 +95,9 @@ func (pd *ProtectionDomain) createQP(c verbs.QPConfig) (*QueuePair, error) {
 		cq.users++
 	}
 	cq.mu.Unlock()
+	if shared != nil && (closed || need > len(cq.ring)) {
+		shared.leave()
+	}
 	switch {
 	case closed:
 		return nil, fmt.Errorf("%s: %w", cq.object, verbs.ErrClosed)
@@ -187,32 +207,36 @@ func (qp *QueuePair) SetError() error {
 
 // setError flushes. It runs under the lock.
 func (qp *QueuePair) setError() {
-	qp.state.Store(uint32(verbs.Error))
+	was := verbs.State(qp.state.Swap(uint32(verbs.Error)))
 	qp.generator = nil
-	for qp.held > 0 {
+	if qp.shared != nil {
+		if was != verbs.Error && !qp.p.config.NoLastWQE {
+			qp.pd.d.Emit(verbs.Event{Kind: verbs.EventLastWQE, QPN: qp.qpn})
+		}
+		return
+	}
+	for qp.receives.held > 0 {
 		qp.finish(verbs.WorkCompletion{Status: verbs.WorkRequestFlushed})
 	}
 }
 
 // finish consumes the oldest receive and completes it. It runs under the lock.
 func (qp *QueuePair) finish(wc verbs.WorkCompletion) {
-	wc.ID = qp.take().ID
+	qp.receives.lock()
+	r, _ := qp.receives.take()
+	qp.receives.unlock()
+	qp.settle(r.ID, wc)
+}
+
+// settle completes a receive that was taken. It runs under the lock.
+func (qp *QueuePair) settle(id uint64, wc verbs.WorkCompletion) {
+	wc.ID = id
 	if wc.Status != verbs.Success && qp.p.config.RubbishIDs {
 		wc.ID = RubbishID
 	}
 	wc.QPN = uint32(qp.qpn)
 	qp.completed++
 	qp.cq.push(&wc)
-}
-
-// take removes the oldest receive. It runs under the lock; there must be one.
-func (qp *QueuePair) take() *verbs.ReceiveRequest {
-	r := &qp.ring[qp.head]
-	if qp.head++; qp.head == len(qp.ring) {
-		qp.head = 0
-	}
-	qp.held--
-	return r
 }
 
 // PostReceive implements verbs.QueuePair. On a queue pair in error the receives
@@ -241,20 +265,13 @@ func (qp *QueuePair) post(rs []verbs.ReceiveRequest) (int, error) {
 	case s == verbs.Reset:
 		return 0, verbs.ErrState
 	}
+	if qp.shared != nil {
+		return 0, verbs.ErrShared
+	}
 	for n := range rs {
-		r := &rs[n]
-		if r.Length > 0 && qp.region(r) == nil {
-			return n, verbs.ErrAccess
+		if err := qp.receives.put(qp.pd, &rs[n]); err != nil {
+			return n, err
 		}
-		if qp.held == len(qp.ring) {
-			return n, verbs.ErrFull
-		}
-		at := qp.head + qp.held
-		if at >= len(qp.ring) {
-			at -= len(qp.ring)
-		}
-		qp.ring[at] = *r
-		qp.held++
 		qp.posted++
 		if s == verbs.Error {
 			qp.postsInError++
@@ -267,23 +284,6 @@ func (qp *QueuePair) post(rs []verbs.ReceiveRequest) (int, error) {
 	return len(rs), nil
 }
 
-// region returns the region of the domain that covers the receive, or nil. It
-// runs under the lock and remembers the last answer.
-func (qp *QueuePair) region(r *verbs.ReceiveRequest) *MemoryRegion {
-	if mr := qp.lastRegion; mr != nil && mr.takes(qp.pd, r) {
-		return mr
-	}
-	qp.p.mu.Lock()
-	defer qp.p.mu.Unlock()
-	for _, mr := range qp.p.regions {
-		if mr.takes(qp.pd, r) {
-			qp.lastRegion = mr
-			return mr
-		}
-	}
-	return nil
-}
-
 // Close implements verbs.QueuePair: receives that are posted vanish.
 func (qp *QueuePair) Close() error {
 	if err := qp.p.enter(StepCloseQP); err != nil {
@@ -294,7 +294,12 @@ func (qp *QueuePair) Close() error {
 	qp.closed = true
 	if !closed {
 		qp.state.Store(uint32(verbs.Reset))
-		qp.held, qp.generator = 0, nil
+		qp.generator = nil
+		if qp.shared == nil {
+			qp.receives.held = 0
+		} else {
+			qp.shared.leave()
+		}
 		for i, q := range qp.cq.qps {
 			if q == qp {
 				qp.cq.qps = append(qp.cq.qps[:i], qp.cq.qps[i+1:]...)
@@ -331,11 +336,12 @@ func (qp *QueuePair) Access() verbs.Access {
 	return qp.access
 }
 
-// Outstanding returns how many receives are posted and not completed.
+// Outstanding returns how many receives are posted and not completed, with a
+// shared queue those of all its queue pairs.
 func (qp *QueuePair) Outstanding() int {
 	qp.cq.mu.Lock()
 	defer qp.cq.mu.Unlock()
-	return qp.held
+	return qp.receives.count()
 }
 
 // Posted returns how many receives were ever taken, and how many of them

@@ -12,6 +12,7 @@ const (
 	StepAllocPD
 	StepRegister
 	StepCreateCQ
+	StepCreateSRQ
 	StepCreateQP
 	StepInit
 	StepReadyToReceive
@@ -22,6 +23,7 @@ const (
 	StepArm
 	StepWait
 	StepCloseQP
+	StepCloseSRQ
 	StepCloseCQ
 	StepCloseRegion
 	StepClosePD
@@ -30,8 +32,8 @@ const (
 )
 
 var stepNames = [steps]string{
-	"open device", "query port", "allocate PD", "register memory", "create CQ", "create QP", "INIT", "RTR", "RTS", "ERR",
-	"post receive", "poll", "arm", "wait", "close QP", "close CQ", "close region", "close PD", "close device",
+	"open device", "query port", "allocate PD", "register memory", "create CQ", "create SRQ", "create QP", "INIT", "RTR", "RTS", "ERR",
+	"post receive", "poll", "arm", "wait", "close QP", "close SRQ", "close CQ", "close region", "close PD", "close device",
 }
 
 // String returns the name of the step.
@@ -45,7 +47,7 @@ func (s Step) String() string {
 // creates reports whether the step makes an object that must be closed.
 func (s Step) creates() bool {
 	switch s {
-	case StepOpen, StepAllocPD, StepRegister, StepCreateCQ, StepCreateQP:
+	case StepOpen, StepAllocPD, StepRegister, StepCreateCQ, StepCreateSRQ, StepCreateQP:
 		return true
 	}
 	return false

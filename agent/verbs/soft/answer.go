@@ -119,9 +119,13 @@ func (r *responder) fail(qp *queuePair, cause string) {
 	}
 	r.device.emit(verbs.Event{Kind: verbs.EventQPFatal, QPN: qp.qpn, Cause: cause})
 	r.flush(qp)
+	if qp.shared != nil {
+		qp.lastTaken()
+	}
 }
 
-// flush completes every receive of a queue pair in error.
+// flush completes every receive of a queue pair in error; of a shared queue
+// only the one that a message has taken.
 func (r *responder) flush(qp *queuePair) {
 	in := &qp.inbound
 	in.reads = in.reads[:0]
@@ -133,6 +137,9 @@ func (r *responder) flush(qp *queuePair) {
 		r.count.add(receivesFlushed, 1)
 	}
 	in.operation = idle
+	if qp.shared != nil {
+		return // what is posted is for the others
+	}
 	for {
 		rcv, ok := qp.receives.take()
 		if !ok {

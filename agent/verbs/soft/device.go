@@ -34,6 +34,7 @@ type device struct {
 	mu                         sync.Mutex // all changes; never the responder
 	closed                     bool
 	pds, cqs, regions, qpCount int
+	srqs                       int
 	nextQPN, qpnStep           uint32
 
 	// How the responder is asked for another round, see sync and poke.
@@ -84,6 +85,7 @@ func (d *device) Attributes() verbs.DeviceAttributes {
 	return verbs.DeviceAttributes{
 		Provider: "soft", MaxQP: maxQP, MaxQPReceives: maxReceives, MaxCQ: maxCQ, MaxCQE: maxCQE,
 		MaxMR: maxMR, MaxMRBytes: 1 << 63,
+		MaxSRQ: maxSRQ, MaxSRQReceives: maxReceivesShared,
 	}
 }
 

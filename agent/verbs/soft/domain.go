@@ -14,6 +14,7 @@ type domain struct {
 	closed  bool
 	qps     []*queuePair
 	regions int
+	srqs    int
 }
 
 // AllocPD implements verbs.Device.
@@ -32,9 +33,9 @@ func (pd *domain) Close() error {
 	d := pd.device
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(pd.qps)+pd.regions > 0 {
-		return fmt.Errorf("close protection domain: %w: %d queue pairs and %d memory regions are open: close them first",
-			verbs.ErrBusy, len(pd.qps), pd.regions)
+	if len(pd.qps)+pd.regions+pd.srqs > 0 {
+		return fmt.Errorf("close protection domain: %w: %d queue pairs, %d shared receive queues and %d memory regions are open: close them first",
+			verbs.ErrBusy, len(pd.qps), pd.srqs, pd.regions)
 	}
 	if !pd.closed {
 		pd.closed = true

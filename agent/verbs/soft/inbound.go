@@ -183,12 +183,21 @@ func (r *responder) execute(qp *queuePair, p *roce.Packet, fault error) *refusal
 	return r.read(qp, p)
 }
 
+// take removes the oldest receive of the queue pair's queue. Responder only.
+func (qp *queuePair) take() (receive, bool) {
+	rcv, ok := qp.receives.take()
+	if ok && qp.shared != nil {
+		qp.shared.took()
+	}
+	return rcv, ok
+}
+
 // send executes a packet of a SEND.
 func (r *responder) send(qp *queuePair, p *roce.Packet) *refusal {
 	in := &qp.inbound
 	if p.Opcode.Starts() {
 		var ok bool
-		if in.receive, ok = qp.receives.take(); !ok {
+		if in.receive, ok = qp.take(); !ok {
 			return r.notReady(qp)
 		}
 		in.operation, in.placed, in.into = sending, 0, nil
@@ -252,7 +261,7 @@ func (r *responder) write(qp *queuePair, p *roce.Packet) *refusal {
 	if op.HasImm() {
 		// Before a byte of this packet is placed: the requester sends it again.
 		var ok bool
-		if rcv, ok = qp.receives.take(); !ok {
+		if rcv, ok = qp.take(); !ok {
 			return r.notReady(qp)
 		}
 	}

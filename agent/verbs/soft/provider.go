@@ -18,7 +18,10 @@ const (
 	maxCQ       = 1024
 	maxCQE      = 1 << 20
 	maxMR       = 4096
+	maxSRQ      = 256
 	maxReads    = 16
+
+	maxReceivesShared = 1 << 18
 
 	// maxMessage is half of IBTA's 2^31 bytes, so that the PSNs of one READ
 	// at path MTU 256 stay within the window in which a PSN is new or old.

@@ -23,9 +23,9 @@ type queuePair struct {
 	peer           verbs.PeerAttributes
 	state          atomic.Uint32 // verbs.State
 	closed         atomic.Bool
-	last           *region // the poster's: the region of the last receive
 
-	receives receiveRing
+	receives *receiveQueue // its own, or a shared one
+	shared   *sharedQueue  // nil: receives is its own
 	inbound  inbound
 }
 
@@ -43,27 +43,44 @@ func (pd *domain) CreateQP(c verbs.QPConfig) (verbs.QueuePair, error) {
 			return nil, fmt.Errorf("create queue pair: %w: the send completion queue is of another device", verbs.ErrAccess)
 		}
 	}
+	var shared *sharedQueue
+	if c.SRQ != nil {
+		if shared, ok = c.SRQ.(*sharedQueue); !ok || shared.pd != pd {
+			return nil, fmt.Errorf("create queue pair: %w: the shared receive queue is of another protection domain", verbs.ErrAccess)
+		}
+		c.MaxReceives = int(shared.depth)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	promise := c.MaxReceives
+	if shared != nil && shared.completes(cq) {
+		promise = 0
+	}
 	switch {
 	case pd.closed:
 		return nil, fmt.Errorf("create queue pair: protection domain: %w", verbs.ErrClosed)
+	case shared != nil && shared.closed.Load():
+		return nil, fmt.Errorf("create queue pair: shared receive queue: %w", verbs.ErrClosed)
 	case cq.closed.Load() || sendCQ.closed.Load():
 		return nil, fmt.Errorf("create queue pair: completion queue: %w", verbs.ErrClosed)
 	case c.MaxReceives < 1 || c.MaxReceives > maxReceives:
 		return nil, fmt.Errorf("create queue pair: %w: %d receives, want 1 to %d", verbs.ErrLimit, c.MaxReceives, maxReceives)
 	case c.MaxSends < 0:
 		return nil, fmt.Errorf("create queue pair: %w: %d sends", verbs.ErrLimit, c.MaxSends)
-	case cq.promised+c.MaxReceives > int(cq.depth):
+	case cq.promised+promise > int(cq.depth):
 		return nil, fmt.Errorf("create queue pair: %w: the receive completion queue has depth %d, its queue pairs would need %d: create it that deep",
-			verbs.ErrLimit, cq.depth, cq.promised+c.MaxReceives)
+			verbs.ErrLimit, cq.depth, cq.promised+promise)
 	case d.qpCount >= maxQP:
 		return nil, fmt.Errorf("create queue pair: %w: %d exist", verbs.ErrLimit, d.qpCount)
 	}
 	qp := &queuePair{device: d, pd: pd, recvCQ: cq, sendCQ: sendCQ, qpn: d.newQPN()}
-	qp.receives.init(c.MaxReceives)
+	if shared != nil {
+		qp.shared, qp.receives = shared, &shared.receiveQueue
+	} else {
+		qp.receives = newReceiveQueue(pd, c.MaxReceives)
+	}
 	cq.users++
-	cq.promised += c.MaxReceives
+	cq.promised += promise
 	if sendCQ != cq {
 		sendCQ.users++
 	}
@@ -177,8 +194,17 @@ func (qp *queuePair) SetError() error {
 	if qp.closed.Load() {
 		return fmt.Errorf("queue pair %#06x to ERR: %w", uint32(qp.qpn), verbs.ErrClosed)
 	}
-	qp.state.Store(uint32(verbs.Error))
-	return qp.device.sync()
+	was := verbs.State(qp.state.Swap(uint32(verbs.Error)))
+	err := qp.device.sync()
+	if qp.shared != nil && was != verbs.Error {
+		qp.lastTaken()
+	}
+	return err
+}
+
+// lastTaken tells that the queue pair takes nothing more from its shared queue.
+func (qp *queuePair) lastTaken() {
+	qp.device.emit(verbs.Event{Kind: verbs.EventLastWQE, QPN: qp.qpn, Cause: "the queue pair is in error"})
 }
 
 // PostReceive implements verbs.QueuePair. In ERR receives are taken and flushed
@@ -187,29 +213,16 @@ func (qp *queuePair) PostReceive(rs []verbs.ReceiveRequest) (int, error) {
 	if qp.closed.Load() {
 		return 0, qp.postError(0, len(rs), verbs.ErrClosed)
 	}
+	if qp.shared != nil {
+		return 0, qp.postError(0, len(rs), verbs.ErrShared)
+	}
 	if qp.State() == verbs.Reset {
 		return 0, qp.postError(0, len(rs), verbs.ErrState)
 	}
-	n, room := 0, qp.receives.room()
-	var err error
-	for ; n < len(rs); n++ {
-		r := &rs[n]
-		if n == room {
-			err = verbs.ErrFull
-			break
-		}
-		if r.Length > 0 && !qp.mayReceive(r) {
-			err = verbs.ErrAccess
-			break
-		}
-		qp.receives.stage(r)
-	}
-	if n > 0 {
-		qp.receives.publish()
-		// Either the responder's flush sees the receives or this sees the state.
-		if qp.State() == verbs.Error {
-			qp.device.poke()
-		}
+	n, err := qp.receives.post(rs)
+	// Either the responder's flush sees the receives or this sees the state.
+	if n > 0 && qp.State() == verbs.Error {
+		qp.device.poke()
 	}
 	if err != nil {
 		return n, qp.postError(n, len(rs), err)
@@ -219,20 +232,6 @@ func (qp *queuePair) PostReceive(rs []verbs.ReceiveRequest) (int, error) {
 
 func (qp *queuePair) postError(n, of int, err error) error {
 	return fmt.Errorf("post receive %d of %d on queue pair %#06x in %v: %w", n+1, of, uint32(qp.qpn), qp.State(), err)
-}
-
-// mayReceive reports whether a region of the domain covers the receive.
-func (qp *queuePair) mayReceive(r *verbs.ReceiveRequest) bool {
-	mr := qp.last
-	if mr == nil || mr.lkey != r.LKey {
-		mr = qp.device.lkeys.Load().get(r.LKey)
-		if mr == nil || mr.pd != qp.pd || mr.access&verbs.LocalWrite == 0 {
-			return false
-		}
-		qp.last = mr
-	}
-	_, ok := mr.slice(r.Address, r.Length)
-	return ok
 }
 
 // Close implements verbs.QueuePair. Receives that are posted vanish, as they do
@@ -247,11 +246,13 @@ func (qp *queuePair) Close() error {
 	qp.state.Store(uint32(verbs.Reset))
 	d.qps.Store(d.qps.Load().without(uint32(qp.qpn)))
 	d.qpCount--
+	qp.pd.qps = slices.DeleteFunc(qp.pd.qps, func(q *queuePair) bool { return q == qp })
 	qp.recvCQ.users--
-	qp.recvCQ.promised -= int(qp.receives.depth)
+	if qp.shared == nil || !qp.shared.completes(qp.recvCQ) {
+		qp.recvCQ.promised -= int(qp.receives.depth)
+	}
 	if qp.sendCQ != qp.recvCQ {
 		qp.sendCQ.users--
 	}
-	qp.pd.qps = slices.DeleteFunc(qp.pd.qps, func(q *queuePair) bool { return q == qp })
 	return d.sync()
 }

@@ -38,6 +38,54 @@ func (q *receiveRing) init(depth int) {
 	q.ring = make([]receive, ceilPow2(depth))
 }
 
+// receiveQueue is a ring and what its poster needs to check a receive.
+type receiveQueue struct {
+	receiveRing
+	pd   *domain
+	last *region // the region of the last receive
+}
+
+func newReceiveQueue(pd *domain, depth int) *receiveQueue {
+	q := &receiveQueue{pd: pd}
+	q.init(depth)
+	return q
+}
+
+// post takes receives in order, says how many, and why not the next one.
+func (q *receiveQueue) post(rs []verbs.ReceiveRequest) (n int, err error) {
+	room := q.room()
+	for ; n < len(rs); n++ {
+		r := &rs[n]
+		if n == room {
+			err = verbs.ErrFull
+			break
+		}
+		if r.Length > 0 && !q.mayReceive(r) {
+			err = verbs.ErrAccess
+			break
+		}
+		q.stage(r)
+	}
+	if n > 0 {
+		q.publish()
+	}
+	return n, err
+}
+
+// mayReceive reports whether a region of the domain covers the receive.
+func (q *receiveQueue) mayReceive(r *verbs.ReceiveRequest) bool {
+	mr := q.last
+	if mr == nil || mr.lkey != r.LKey {
+		mr = q.pd.device.lkeys.Load().get(r.LKey)
+		if mr == nil || mr.pd != q.pd || mr.access&verbs.LocalWrite == 0 {
+			return false
+		}
+		q.last = mr
+	}
+	_, ok := mr.slice(r.Address, r.Length)
+	return ok
+}
+
 func ceilPow2(n int) int {
 	p := 1
 	for p < n {

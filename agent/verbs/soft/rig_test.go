@@ -57,6 +57,8 @@ type options struct {
 	depth    int
 	maxReads int
 	local    netip.Addr // of the requester
+	shared   int        // receives of a shared receive queue; 0: none
+	with     *rig       // its device, domain, memory, completion queue and shared queue
 }
 
 const everything = verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead
@@ -72,6 +74,7 @@ type rig struct {
 	mr     *region
 	cq     *completionQueue
 	qp     *queuePair
+	srq    verbs.SharedReceiveQueue
 
 	conn  *udp.Conn
 	batch *udp.Batch
@@ -114,6 +117,10 @@ func newRig(t testing.TB, o options) *rig {
 			t.Fatal(err)
 		}
 	}
+	if w := o.with; w != nil {
+		o.device = w.d
+		g.total = w.total
+	}
 	if g.d = o.device; g.d == nil {
 		g.d = openAny(t)
 		t.Cleanup(func() {
@@ -123,6 +130,11 @@ func newRig(t testing.TB, o options) *rig {
 		})
 	}
 	var err error
+	if w := o.with; w != nil {
+		g.memory, g.pd, g.mr, g.cq, g.srq = w.memory, w.pd, w.mr, w.cq, w.srq
+		g.connect(o)
+		return g
+	}
 	g.memory, err = verbs.AllocMemory(o.memory, false)
 	must(err)
 	pd, err := g.d.AllocPD()
@@ -134,16 +146,36 @@ func newRig(t testing.TB, o options) *rig {
 	cq, err := g.d.CreateCQ(o.depth)
 	must(err)
 	g.cq = cq.(*completionQueue)
-	qp, err := pd.CreateQP(verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxReceives: o.receives})
-	must(err)
-	g.qp = qp.(*queuePair)
+	if o.shared > 0 {
+		g.srq, err = pd.CreateSRQ(o.shared)
+		must(err)
+	}
 	t.Cleanup(func() {
-		must(g.qp.Close())
+		if g.srq != nil {
+			must(g.srq.Close())
+		}
 		must(g.cq.Close())
 		must(g.mr.Close())
 		must(g.pd.Close())
 		must(g.memory.Free())
 	})
+	g.connect(o)
+	return g
+}
+
+// connect makes the queue pair and its requester.
+func (g *rig) connect(o options) {
+	t := g.t
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	qp, err := g.pd.CreateQP(verbs.QPConfig{SendCQ: g.cq, RecvCQ: g.cq, MaxReceives: o.receives, SRQ: g.srq})
+	must(err)
+	g.qp = qp.(*queuePair)
+	t.Cleanup(func() { must(g.qp.Close()) })
 	local := o.local
 	for range 64 {
 		if !o.local.IsValid() {
@@ -162,7 +194,6 @@ func newRig(t testing.TB, o options) *rig {
 	must(qp.ReadyToReceive(verbs.PeerAttributes{QPN: peerQPN, PSN: o.psn, Address: local, MTU: o.mtu,
 		MinRNRTimer: 12, MaxReads: o.maxReads}))
 	must(qp.ReadyToSend(0x77))
-	return g
 }
 
 // post posts n receives of length bytes at multiples of stride; IDs count on

@@ -58,6 +58,9 @@ type Config struct {
 	// Wiring is how I2C buses and GPIO lines are opened, but for those in the
 	// fabric; zero is this system's.
 	Wiring wiring.Config
+	// Run is a folder for what is kept until the system restarts; empty keeps
+	// nothing. Clocks that run are left alone by its help.
+	Run string
 	// Now and Sleep are the clock; nil is the real one.
 	Now   func() time.Time
 	Sleep func(time.Duration)

@@ -335,9 +335,10 @@ func TestBitstream(t *testing.T) {
 // clockBus is a bus with a Si570 that does not answer until it is there.
 type clockBus struct {
 	*opticstest.Bus
-	there bool
-	regs  [256]byte
-	tries int
+	there  bool
+	regs   [256]byte
+	tries  int
+	writes int
 }
 
 func (c *clockBus) Tx(_ uint16, w, r []byte) error {
@@ -346,6 +347,7 @@ func (c *clockBus) Tx(_ uint16, w, r []byte) error {
 	}
 	copy(c.regs[w[0]:], w[1:])
 	if len(w) > 1 {
+		c.writes++
 		c.regs[135] = 0 // what it is asked for is done at once
 	}
 	copy(r, c.regs[w[0]:])

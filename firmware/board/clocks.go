@@ -3,6 +3,7 @@ package board
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +23,7 @@ const (
 type refClock struct {
 	desc   boards.Clock
 	wiring *wiring.Wiring
+	record string       // its file; empty: none
 	drive  *clock.Clock // of the goroutine that sets it; nil until it was opened
 	set    bool         // of that goroutine
 
@@ -76,13 +78,13 @@ func (c *refClock) open() error {
 	if err != nil {
 		return err
 	}
-	var cfg clock.Config
+	cfg := clock.Config{Record: c.record}
 	if c.desc.Lock != nil {
 		l, err := c.wiring.Line(c.desc.Lock)
 		if err != nil {
 			return fmt.Errorf("lock line: %w", err)
 		}
-		cfg.Lock = l.Pin
+		cfg.Lock = l.Pin // the level: the clock knows its polarity
 	}
 	c.drive, err = clock.New(c.desc, bus, cfg)
 	return err
@@ -109,6 +111,9 @@ func (b *Board) openClocks(ctx context.Context, inFabric bool, w *wiring.Wiring)
 			continue
 		}
 		c := &refClock{desc: d, wiring: w, state: rocelink.Clock{Name: d.Name, Problem: clockNotSet}}
+		if b.cfg.Run != "" {
+			c.record = filepath.Join(b.cfg.Run, "clock-"+d.Name)
+		}
 		c.seen = c.state
 		b.clocks[i] = c
 		list = append(list, c)

@@ -28,6 +28,10 @@ type Config struct {
 	ReadFile func(name string) ([]byte, error)
 	// Lock is the description's lock line; nil: not wired.
 	Lock gpio.PinIn
+	// Record is a file that keeps what was set for as long as the system runs, so
+	// that a part that runs as it should is left alone when the program starts
+	// again. Empty: it is kept by the Clock only.
+	Record string
 	// Now and Sleep are the clock; nil is the real one.
 	Now   func() time.Time
 	Sleep func(time.Duration)
@@ -50,7 +54,8 @@ type Clock struct {
 	mu    sync.Mutex // held during transfers
 	last  sync.Mutex // guards state
 	state State
-	set   bool // Configure has set the part
+	set   bool   // Configure has set the part
+	held  string // what the part held then; empty: not known
 }
 
 // New makes a clock of its description. The bus is the one at the end of the
@@ -71,9 +76,6 @@ func New(desc boards.Clock, bus i2c.Bus, cfg Config) (*Clock, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Sleep == nil {
-		cfg.Sleep = time.Sleep
-	}
 	return &Clock{desc: desc, bus: bus, cfg: cfg, state: State{Name: desc.Name, Problem: "not set yet"}}, nil
 }
 
@@ -89,7 +91,8 @@ func (c *Clock) State() State {
 	return s
 }
 
-// Configure sets the clock and waits for its lock. It may be called again.
+// Configure sets the clock and waits for its lock. It may be called again. A Si570
+// that was set and still holds what it was set to is not touched.
 func (c *Clock) Configure(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +138,7 @@ func (c *Clock) note(locked *bool, err error) error {
 
 func (c *Clock) configure(ctx context.Context) error {
 	if c.desc.Driver == "si570" {
-		return setSi570(ctx, c.bus, c.desc.Address, c.desc.Factory, c.desc.Hz, c.cfg.Now, c.cfg.Sleep)
+		return c.configureSi570(ctx)
 	}
 	text, err := c.cfg.ReadFile(c.desc.Script)
 	if err != nil {
@@ -159,7 +162,25 @@ func (c *Clock) awaitLock(ctx context.Context) (*bool, error) {
 		case !c.cfg.Now().Before(end):
 			return locked, fmt.Errorf("%w within %v: is its input there?", ErrLock, lockWait)
 		}
-		c.cfg.Sleep(10 * time.Millisecond)
+		if err := c.sleep(ctx, 10*time.Millisecond); err != nil {
+			return locked, err
+		}
+	}
+}
+
+// sleep waits, or ends with ctx.
+func (c *Clock) sleep(ctx context.Context, d time.Duration) error {
+	if c.cfg.Sleep != nil {
+		c.cfg.Sleep(d)
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
 	}
 }
 
@@ -205,7 +226,9 @@ func (c *Clock) run(ctx context.Context, steps []step, write func(step) error) e
 			return fmt.Errorf("after %d of %d writes: %w", n, len(steps), err)
 		}
 		if s.wait > 0 {
-			c.cfg.Sleep(s.wait)
+			if err := c.sleep(ctx, s.wait); err != nil {
+				return fmt.Errorf("after %d of %d writes: %w", n, len(steps), err)
+			}
 			continue
 		}
 		if err := write(s); err != nil {

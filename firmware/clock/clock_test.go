@@ -1,13 +1,19 @@
 package clock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"periph.io/x/conn/v3/gpio"
+	"periph.io/x/conn/v3/i2c"
 	"periph.io/x/conn/v3/i2c/i2ctest"
 	"periph.io/x/conn/v3/physic"
 
@@ -35,6 +41,10 @@ func (p *part) Tx(addr uint16, w, r []byte) error {
 			copy(r, p.held[:])
 		case 135:
 			r[0] = p.control
+		case 137:
+			if p.frozen {
+				r[0] = si570FreezeIt
+			}
 		}
 		return nil
 	}
@@ -141,6 +151,124 @@ func TestSi570Refuses(t *testing.T) {
 			t.Errorf("write %d failed and left the oscillator frozen", n)
 		}
 	}
+}
+
+// A part that runs as it was set is left alone, whoever looks: this Clock or one of
+// a program that was started again. Anything else sets it anew.
+func TestSi570RunsAlready(t *testing.T) {
+	desc := boards.Clock{Name: "mgt", Driver: "si570", Address: 0x5D, Hz: 156.25e6, Factory: 300e6}
+	record := filepath.Join(t.TempDir(), "run", "mgt")
+	p := newPart(crystal, 300e6)
+	again := func(d boards.Clock, record string) int {
+		t.Helper()
+		cfg := life()
+		cfg.Record = record
+		c, err := New(d, p, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.writes = 0
+		if err := c.Configure(t.Context()); err != nil || c.State().Hz != d.Hz {
+			t.Fatalf("%v, %+v", err, c.State())
+		}
+		first := p.writes
+		if err := c.Configure(t.Context()); err != nil || p.writes != first {
+			t.Errorf("%v, %d writes to a clock that runs", err, p.writes-first)
+		}
+		return first
+	}
+	if again(desc, record) == 0 {
+		t.Error("a part just powered was not set")
+	}
+	if n := again(desc, record); n != 0 {
+		t.Errorf("%d writes after a restart of the program", n)
+	}
+	other := desc
+	other.Hz = 322.265625e6
+	for name, f := range map[string]func() int{
+		"another frequency": func() int { return again(other, record) },
+		"no record":         func() int { return again(desc, "") },
+		"a broken record": func() int {
+			if err := os.WriteFile(record, []byte("si570"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return again(desc, record)
+		},
+		"power cycled": func() int { p.held = p.factory; return again(desc, record) },
+		"frozen":       func() int { p.frozen = true; return again(desc, record) },
+	} {
+		again(desc, record)
+		if f() == 0 || p.frozen {
+			t.Errorf("%s: not set anew", name)
+		}
+	}
+	// One that failed half way is not believed.
+	p.held, p.writes, p.fail = p.factory, 0, 3
+	cfg := life()
+	cfg.Record = record
+	c, _ := New(desc, p, cfg)
+	if err := c.Configure(t.Context()); err == nil {
+		t.Error("no error")
+	}
+	if _, err := os.Stat(record); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the record stays: %v", err)
+	}
+}
+
+// pin is an input at a level.
+type pin struct {
+	gpio.PinIn
+	level gpio.Level
+}
+
+func (p pin) Read() gpio.Level { return p.level }
+
+// The lock line is inverted once: by its own polarity, from the level of the pin.
+func TestLockLine(t *testing.T) {
+	for _, low := range []bool{false, true} {
+		for _, level := range []gpio.Level{gpio.Low, gpio.High} {
+			cfg := life()
+			cfg.Lock = pin{level: level}
+			d := boards.Clock{Name: "mgt", Driver: "si570", Address: 0x5D, Hz: 156.25e6, Factory: 300e6, Lock: &boards.Line{GPIO: "g", ActiveLow: low}}
+			c, err := New(d, newPart(crystal, 300e6), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := bool(level) != low
+			err = c.Configure(t.Context())
+			if s := c.State(); s.Locked == nil || *s.Locked != want || (err == nil) != want {
+				t.Errorf("active low %v, level %v: %v, %+v", low, level, err, s)
+			}
+		}
+	}
+}
+
+// Waits of any length end with the context.
+func TestCancel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, d := range map[string]boards.Clock{
+			"delay of a script": {Name: "a", Driver: "script", Part: "si5345", Address: 0x68, Script: "/s"},
+			"lock":              {Name: "a", Driver: "si570", Address: 0x5D, Hz: 156.25e6, Factory: 300e6},
+		} {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(100*time.Millisecond, cancel)
+			start := time.Now()
+			var bus i2c.Bus = newPart(crystal, 300e6)
+			if d.Part != "" {
+				bus = &i2ctest.Record{}
+			}
+			c, err := New(d, bus, Config{
+				ReadFile: func(string) ([]byte, error) { return []byte("# Delay 300 msec\n0x0006,0x00\n"), nil },
+				Lock:     pin{},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Configure(ctx); !errors.Is(err, context.Canceled) || time.Since(start) != 100*time.Millisecond {
+				t.Errorf("%s: %v after %v", name, err, time.Since(start))
+			}
+		}
+	})
 }
 
 const silabsCSV = "# Part: Si5345\n# Start configuration preamble\n0x0B24,0xC0\n0x0B25,0x00\n# End configuration preamble\n# Delay 300 msec\n0x0006,0x00\n# Start configuration postamble\n0x001C,0x01\n# End configuration postamble\n"

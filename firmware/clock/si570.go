@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"time"
 
 	"periph.io/x/conn/v3/i2c"
@@ -94,65 +96,116 @@ func choose(hz, fxtal float64) (dividers, error) {
 	return best, nil
 }
 
-// setSi570 sets the frequency.
-func setSi570(ctx context.Context, bus i2c.Bus, address uint16, factory, hz float64, now func() time.Time, sleep func(time.Duration)) (err error) {
-	d := i2c.Dev{Bus: bus, Addr: address}
+// configureSi570 sets the frequency, unless the part still holds what it was set
+// to. Its registers alone do not tell the frequency: the crystal is known only from
+// the factory's, and to recall them would disturb the clock.
+func (c *Clock) configureSi570(ctx context.Context) error {
+	d := i2c.Dev{Bus: c.bus, Addr: c.desc.Address}
+	if c.held == "" && c.cfg.Record != "" {
+		if text, err := os.ReadFile(c.cfg.Record); err == nil {
+			c.held = string(text)
+		}
+	}
+	if c.held != "" {
+		var r [6]byte
+		var freeze [1]byte
+		if err := d.Tx([]byte{si570Registers}, r[:]); err != nil {
+			return fmt.Errorf("Si570: read dividers: %w", err)
+		}
+		if err := d.Tx([]byte{si570Freeze}, freeze[:]); err != nil {
+			return fmt.Errorf("Si570: read whether it is frozen: %w", err)
+		}
+		if freeze[0]&si570FreezeIt == 0 && c.si570Holds(r) == c.held {
+			return nil
+		}
+	}
+	c.keep("")
+	r, err := c.setSi570(ctx, d)
+	if err == nil {
+		c.keep(c.si570Holds(r))
+	}
+	return err
+}
+
+// si570Holds is what the record says of a part that holds r.
+func (c *Clock) si570Holds(r [6]byte) string {
+	return fmt.Sprintf("si570 %s 0x%02X on %s, %v: %.3f Hz from %.3f: % X\n", c.desc.Name, c.desc.Address, c.desc.I2C, c.desc.Route, c.desc.Hz, c.desc.Factory, r)
+}
+
+// keep records what the part holds, or that it is not known. A record that cannot
+// be written costs a new start of the clock and nothing else.
+func (c *Clock) keep(held string) {
+	c.held = held
+	switch {
+	case c.cfg.Record == "":
+	case held == "":
+		_ = os.Remove(c.cfg.Record)
+	default:
+		if err := os.MkdirAll(filepath.Dir(c.cfg.Record), 0o755); err == nil {
+			_ = os.WriteFile(c.cfg.Record, []byte(held), 0o600)
+		}
+	}
+}
+
+// setSi570 sets the frequency and says what the part holds then.
+func (c *Clock) setSi570(ctx context.Context, d i2c.Dev) (w [6]byte, err error) {
+	factory, hz := c.desc.Factory, c.desc.Hz
 	// What the factory set is recalled first: the crystal is computed from it,
 	// and an earlier start may have changed the registers.
 	if _, err := d.Write([]byte{si570Control, si570Recall}); err != nil {
-		return fmt.Errorf("Si570: recall the factory's frequency: %w", err)
+		return w, fmt.Errorf("Si570: recall the factory's frequency: %w", err)
 	}
-	if err := awaitClear(ctx, d, si570Recall, now, sleep); err != nil {
-		return fmt.Errorf("Si570: recall the factory's frequency: %w", err)
+	if err := c.awaitClear(ctx, d, si570Recall); err != nil {
+		return w, fmt.Errorf("Si570: recall the factory's frequency: %w", err)
 	}
 	var r [6]byte
 	if err := d.Tx([]byte{si570Registers}, r[:]); err != nil {
-		return fmt.Errorf("Si570: read dividers: %w", err)
+		return w, fmt.Errorf("Si570: read dividers: %w", err)
 	}
 	is, err := decode(r)
 	if err != nil {
-		return fmt.Errorf("Si570: %w", err)
+		return w, fmt.Errorf("Si570: %w", err)
 	}
 	fxtal := factory * float64(is.hs*is.n1) / (float64(is.rfreq) / rfreqOne)
 	if math.Abs(fxtal-crystal) > crystal*crystalTolerance {
-		return fmt.Errorf("Si570: its registers and a factory frequency of %.6f MHz make a crystal of %.3f MHz, want %.3f: the description's factory is not that of this part", factory/1e6, fxtal/1e6, crystal/1e6)
+		return w, fmt.Errorf("Si570: its registers and a factory frequency of %.6f MHz make a crystal of %.3f MHz, want %.3f: the description's factory is not that of this part", factory/1e6, fxtal/1e6, crystal/1e6)
 	}
 	to, err := choose(hz, fxtal)
 	if err != nil {
-		return fmt.Errorf("Si570: %w", err)
+		return w, fmt.Errorf("Si570: %w", err)
 	}
 	if _, err := d.Write([]byte{si570Freeze, si570FreezeIt}); err != nil {
-		return fmt.Errorf("Si570: freeze the oscillator: %w", err)
+		return w, fmt.Errorf("Si570: freeze the oscillator: %w", err)
 	}
-	w := to.encode()
+	w = to.encode()
 	_, failed := d.Write(append([]byte{si570Registers}, w[:]...))
 	// It is let go of in any case: a frozen one gives no clock.
 	if _, err := d.Write([]byte{si570Freeze, 0}); err != nil {
-		return errors.Join(failed, fmt.Errorf("Si570: unfreeze the oscillator: %w", err))
+		return w, errors.Join(failed, fmt.Errorf("Si570: unfreeze the oscillator: %w", err))
 	}
 	if failed != nil {
-		return fmt.Errorf("Si570: write dividers: %w", failed)
+		return w, fmt.Errorf("Si570: write dividers: %w", failed)
 	}
 	// Within 10 ms after the unfreeze.
 	if _, err := d.Write([]byte{si570Control, si570NewFreq}); err != nil {
-		return fmt.Errorf("Si570: start the new frequency: %w", err)
+		return w, fmt.Errorf("Si570: start the new frequency: %w", err)
 	}
-	if err := awaitClear(ctx, d, si570NewFreq, now, sleep); err != nil {
-		return fmt.Errorf("Si570: new frequency: %w", err)
+	if err := c.awaitClear(ctx, d, si570NewFreq); err != nil {
+		return w, fmt.Errorf("Si570: new frequency: %w", err)
 	}
 	var back [6]byte
 	if err := d.Tx([]byte{si570Registers}, back[:]); err != nil {
-		return fmt.Errorf("Si570: read dividers back: %w", err)
+		return w, fmt.Errorf("Si570: read dividers back: %w", err)
 	}
 	if back != w {
-		return fmt.Errorf("Si570: holds % X after % X was written", back, w)
+		return w, fmt.Errorf("Si570: holds % X after % X was written", back, w)
 	}
-	return nil
+	return w, nil
 }
 
 // awaitClear waits until a bit of the control register clears itself.
-func awaitClear(ctx context.Context, d i2c.Dev, bit byte, now func() time.Time, sleep func(time.Duration)) error {
-	for end := now().Add(si570Wait); ; {
+func (c *Clock) awaitClear(ctx context.Context, d i2c.Dev, bit byte) error {
+	for end := c.cfg.Now().Add(si570Wait); ; {
 		var v [1]byte
 		if err := d.Tx([]byte{si570Control}, v[:]); err != nil {
 			return err
@@ -160,12 +213,11 @@ func awaitClear(ctx context.Context, d i2c.Dev, bit byte, now func() time.Time, 
 		if v[0]&bit == 0 {
 			return nil
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if !now().Before(end) {
+		if !c.cfg.Now().Before(end) {
 			return fmt.Errorf("bit 0x%02X of its control register is still set after %v", bit, si570Wait)
 		}
-		sleep(time.Millisecond)
+		if err := c.sleep(ctx, time.Millisecond); err != nil {
+			return err
+		}
 	}
 }

@@ -24,6 +24,10 @@ const (
 	exitUsage  = 2 // wrong flags
 )
 
+// runFolder is gone when the system restarts (Filesystem Hierarchy Standard 3.0,
+// 3.15).
+const runFolder = "/run/rocelink"
+
 // Main is the program; it returns the exit code.
 func Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -47,7 +51,7 @@ func run(ctx context.Context, args []string, env func(string) string, stderr io.
 		log.Error("configuration", "err", err)
 		return exitFailed
 	}
-	cfg.Log = log
+	cfg.Log, cfg.Run = log, runFolder
 	cfg.System = system(env, cfg.Description.Model, log)
 	b, err := board.New(cfg)
 	if err != nil {

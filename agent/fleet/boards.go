@@ -84,8 +84,8 @@ func newBoard(all *boards, url string, i int) (*board, error) {
 	return &board{all: all, nc: nc, change: make(chan string, 4), record: record(name)}, nil
 }
 
-// record is a status with all that a board with one module, one stream and
-// sensors says.
+// record is a status with all that an idle board with one module and sensors
+// says.
 func record(name string) rocelink.BoardStatus {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	value := func(v float64) *float64 { return &v }

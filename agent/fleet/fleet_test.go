@@ -93,8 +93,16 @@ func TestDistribution(t *testing.T) {
 	}
 }
 
+// A board with a module of four lanes and a stream that has run for days.
 func TestRecordIsSmall(t *testing.T) {
-	data, err := json.Marshal(record(strings.Repeat("x", rocelink.MaxNameBytes)))
+	r := record("rfsoc-0001")
+	r.Streams = append(r.Streams, rocelink.StreamStatus{
+		Stream: "adc0", Host: "daq-host-1", Session: 1234567890123, Verb: rocelink.VerbWriteImm, State: rocelink.StreamRunning, QPState: "Ready",
+		QPN: 0xB2172A, PeerQPN: 0x3F56F5, NextPSN: 1234567, UnackedPSN: 1234500,
+		SourceFrames: 19_108_000, SourceBytes: 1_252_261_888_000, FramesPosted: 19_108_000, FramesDone: 19_108_000, BytesDone: 1_252_261_888_000,
+		PacketsSent: 305_728_000, PacketsAcked: 305_728_000,
+	})
+	data, err := json.Marshal(r)
 	if err != nil || len(data) > MaxRecord {
 		t.Errorf("%d bytes, %v", len(data), err)
 	}

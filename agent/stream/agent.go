@@ -33,6 +33,10 @@ type Config struct {
 	Host   string
 	NATS   *nats.Conn
 	Device verbs.Device
+	// Reopen opens the device again after it was removed and the agent has closed
+	// it; it is asked again until it can. Nil: a removed device stays away, and
+	// open.
+	Reopen func() (verbs.Device, error)
 	Log    *slog.Logger // nil: silent
 	// Beat, if not nil, is called each time round of the agent's own loop, at
 	// least once a second: a sign of life for a watchdog.
@@ -45,7 +49,8 @@ type Agent struct {
 	epoch   rocelink.Count
 	started time.Time
 	nc      *nats.Conn
-	dev     verbs.Device
+	place   place
+	reopen  func() (verbs.Device, error)
 	log     *slog.Logger
 	beat    func()
 	boards  *nats.Subscription
@@ -73,20 +78,22 @@ func New(c Config) (*Agent, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	a := &Agent{
-		host: c.Host, epoch: rocelink.Count(random64()), started: time.Now(), nc: c.NATS, dev: c.Device, log: c.Log, beat: c.Beat,
+		host: c.Host, epoch: rocelink.Count(random64()), started: time.Now(), nc: c.NATS, reopen: c.Reopen, log: c.Log, beat: c.Beat,
 		changed: make(chan struct{}, 1), ended: make(chan struct{}), streams: map[string]*Stream{},
 	}
+	a.place.dev = c.Device
 	var err error
 	if a.boards, err = c.NATS.Subscribe(rocelink.AnyBoardStatus, a.boardStatus); err != nil {
 		return nil, fmt.Errorf("start agent: subscribe to board status: %w", err)
 	}
 	a.last = rocelink.KeepLastState(c.NATS, rocelink.HostKey(c.Host), c.Log)
 	a.serving.Go(a.publish)
-	a.serving.Go(a.deviceEvents)
+	a.serving.Go(a.follow)
 	return a, nil
 }
 
-// Close ends the agent; its streams must have ended. The device stays open.
+// Close ends the agent; its streams must have ended. The device stays open; one
+// that was opened by Reopen is the last that it returned.
 func (a *Agent) Close() error {
 	a.mu.Lock()
 	for name, s := range a.streams {
@@ -128,31 +135,43 @@ func (a *Agent) boardStatus(m *nats.Msg) {
 	}
 }
 
-func (a *Agent) deviceEvents() {
-	events := a.dev.Events()
+// deviceEvents takes the events of a device until it is removed, or the agent
+// ends.
+func (a *Agent) deviceEvents(dev verbs.Device) (cause string, removed bool) {
+	events := dev.Events()
 	for {
 		select {
 		case <-a.ended:
-			return
+			return "", false
 		case e, ok := <-events:
 			if !ok {
-				return
+				return "", false
 			}
 			a.log.Warn("device event", "event", e.Kind.String(), "qpn", e.QPN, "cause", e.Cause)
 			a.mu.Lock()
 			switch e.Kind {
-			case verbs.EventPortDown, verbs.EventDeviceRemoved:
+			case verbs.EventPortDown:
 				a.problem = e.Kind.String() + ": " + e.Cause
 			case verbs.EventPortActive:
 				a.problem = ""
 			}
-			for _, s := range a.streams {
-				s.deviceEvent(e)
-			}
 			a.mu.Unlock()
-			a.change()
+			if e.Kind == verbs.EventDeviceRemoved {
+				return e.Cause, true
+			}
+			a.failStreams(e)
 		}
 	}
+}
+
+// failStreams tells the streams of an event of the device.
+func (a *Agent) failStreams(e verbs.Event) {
+	a.mu.Lock()
+	for _, s := range a.streams {
+		s.deviceEvent(e)
+	}
+	a.mu.Unlock()
+	a.change()
 }
 
 // count is how many streams share the device.
@@ -221,15 +240,7 @@ func (a *Agent) event(kind, stream string, session rocelink.Count, format string
 
 // Status is the host's status now.
 func (a *Agent) Status() rocelink.HostStatus {
-	device := rocelink.Device{Provider: a.dev.Attributes().Provider, Name: a.dev.Name(), Counters: map[string]rocelink.Count{}}
-	port, err := a.dev.Port()
-	if err != nil {
-		device.Problem = err.Error()
-	}
-	device.Address, device.MTU, device.Active = port.Address.String(), int(port.MTU), port.Active
-	for name, v := range a.dev.Counters() {
-		device.Counters[name] = rocelink.Count(v)
-	}
+	device := a.deviceStatus()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sequence++

@@ -79,7 +79,7 @@ func (s *Stream) open() (_ *session, err error) {
 			s.detach()
 		}
 	}()
-	spec, dev := s.spec, s.agent.dev
+	spec, dev := s.spec, s.agent.device()
 	port, err := dev.Port()
 	if err != nil {
 		return nil, fmt.Errorf("port: %w", err)
@@ -290,9 +290,10 @@ func (s *session) judge(status rocelink.StreamStatus) (ended bool, err error) {
 func (s *session) publish() {
 	defer close(s.published)
 	a := s.stream.agent
-	before := a.dev.Counters()
+	dev := a.device()
+	before := dev.Counters()
 	for w := range s.loop.Windows() {
-		now := a.dev.Counters()
+		now := dev.Counters()
 		w.Counters = moved(before, now)
 		before = now
 		a.send(rocelink.WindowSubject(w.Host, w.Stream), w)

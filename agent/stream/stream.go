@@ -144,7 +144,13 @@ func (s *Stream) deviceEvent(e verbs.Event) {
 	s.mu.Lock()
 	session := s.session
 	s.mu.Unlock()
-	if session == nil || e.Kind == verbs.EventPortActive || e.Kind == verbs.EventPortDown {
+	switch {
+	case session == nil:
+		if e.Kind == verbs.EventPortActive || e.Kind == verbs.EventGIDChange {
+			signal(s.wake) // what it waits for may have come
+		}
+		return
+	case e.Kind == verbs.EventPortActive || e.Kind == verbs.EventPortDown:
 		return
 	}
 	if e.Kind == verbs.EventQPFatal && e.QPN != session.qp.QPN() {
@@ -178,16 +184,14 @@ func (s *Stream) run(ctx context.Context) {
 	delay := retryDelay
 	for ctx.Err() == nil {
 		s.setState(StateOpening, s.problem)
-		session, err := s.open()
-		if err == nil {
+		opened, err := s.once(ctx)
+		switch {
+		case err == nil:
+			s.setState(StateEnded, s.result.Problem)
+			return
+		case opened:
 			delay = retryDelay
-			err = s.keep(ctx, session)
-			s.conclude(session, err)
-			if err == nil {
-				s.setState(StateEnded, s.result.Problem)
-				return
-			}
-		} else if permanent(err) {
+		case permanent(err):
 			s.agent.event("stream-failed", s.spec.Name, 0, "%v", err)
 			s.fault(err.Error())
 			s.setState(StateFailed, err.Error())
@@ -212,6 +216,22 @@ func (s *Stream) run(ctx context.Context) {
 		s.fault("never opened: " + s.problem)
 	}
 	s.setState(StateEnded, s.result.Problem)
+}
+
+// once opens a session and keeps it to its end: nil if that came in order. The
+// device is in use meanwhile.
+func (s *Stream) once(ctx context.Context) (opened bool, err error) {
+	if _, err := s.agent.acquire(); err != nil {
+		return false, err
+	}
+	defer s.agent.release()
+	session, err := s.open()
+	if err != nil {
+		return false, err
+	}
+	err = s.keep(ctx, session)
+	s.conclude(session, err)
+	return true, err
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -244,6 +264,10 @@ func (s *Stream) fault(text string) {
 // keep renews the lease until the source has ended, ctx is cancelled (both nil)
 // or the session cannot go on.
 func (s *Stream) keep(ctx context.Context, session *session) error {
+	// A device that was removed while the session was not there yet told nobody.
+	if err := s.agent.away(); err != nil {
+		return err
+	}
 	s.setState(StateRunning, "")
 	renew := time.NewTicker(session.lease() / 5)
 	defer renew.Stop()
@@ -254,7 +278,7 @@ func (s *Stream) keep(ctx context.Context, session *session) error {
 		case err := <-s.fail:
 			return err
 		case <-session.loopEnded:
-			return fmt.Errorf("receive loop: %w", session.loopErr)
+			return s.loopCause(session.loopErr)
 		case <-renew.C:
 		case <-s.wake:
 		}
@@ -273,6 +297,23 @@ func (s *Stream) keep(ctx context.Context, session *session) error {
 		default:
 			return fmt.Errorf("%w: %w", errInterrupted, err)
 		}
+	}
+}
+
+// causeLimit is how long a loop that ended waits for what the device says of it.
+const causeLimit = 500 * time.Millisecond
+
+// loopCause is why the loop ended. A queue pair that failed has its receives
+// flushed, which the loop sees; why it failed comes as an event of the device,
+// if it is told at all, before or after that.
+func (s *Stream) loopCause(loopErr error) error {
+	late := time.NewTimer(causeLimit)
+	defer late.Stop()
+	select {
+	case cause := <-s.fail:
+		return fmt.Errorf("%w (receive loop: %w)", cause, loopErr)
+	case <-late.C:
+		return fmt.Errorf("receive loop: %w", loopErr)
 	}
 }
 

@@ -55,6 +55,9 @@ func Read(sys fs.FS) ([]Sensor, error) {
 				continue
 			}
 			s := Sensor{Name: strings.TrimPrefix(channel, "in_"), Unit: unit}
+			if !input && exists(sys, path.Join(dir, channel+"_input")) {
+				continue // the kernel computes the value itself
+			}
 			if label, err := text(sys, path.Join(dir, channel+"_label")); err == nil && label != "" {
 				s.Name = label
 			}
@@ -78,12 +81,31 @@ func measure(sys fs.FS, channel string, input bool) (float64, error) {
 		return 0, err
 	}
 	zero, one := 0.0, 1.0
-	offset, err := number(sys, channel+"_offset", &zero)
+	offset, err := shared(sys, channel, "_offset", &zero)
 	if err != nil {
 		return 0, err
 	}
-	scale, err := number(sys, channel+"_scale", &one)
+	scale, err := shared(sys, channel, "_scale", &one)
 	return (raw + offset) * scale / 1000, err
+}
+
+// shared reads a number of the channel, or else the one that all channels of its
+// kind share: in_voltage_scale stands for in_voltage3_scale.
+func shared(sys fs.FS, channel, suffix string, absent *float64) (float64, error) {
+	v, err := number(sys, channel+suffix, nil)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return v, err
+	}
+	dir, name := path.Split(channel)
+	if i := strings.IndexAny(name, "0123456789"); i > 0 {
+		return number(sys, dir+name[:i]+suffix, absent)
+	}
+	return *absent, nil
+}
+
+func exists(sys fs.FS, name string) bool {
+	_, err := fs.Stat(sys, name)
+	return err == nil
 }
 
 // number reads a number, or takes absent where there is no such file.

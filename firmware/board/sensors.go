@@ -2,6 +2,7 @@ package board
 
 import (
 	"context"
+	"io/fs"
 	"os"
 	"time"
 
@@ -17,23 +18,36 @@ func (b *Board) watchSensors(ctx context.Context) {
 	ticker := time.NewTicker(sensorEvery)
 	defer ticker.Stop()
 	sys := os.DirFS("/sys")
+	told := ""
 	for {
-		// What cannot be read is missing in the status.
-		read, err := iio.Read(sys)
-		if err != nil {
-			b.log.Debug("read the sensors", "err", err)
-		}
-		list := []rocelink.Sensor{}
-		for _, s := range read {
-			if s.Problem == "" {
-				list = append(list, rocelink.Sensor{Name: s.Name, Unit: s.Unit, Value: s.Value})
-			}
-		}
-		b.sensors.Store(&list)
+		told = b.readSensors(sys, told)
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
 	}
+}
+
+// readSensors takes what can be read of sys; what cannot is missing in the status
+// and is told once. It returns what was told.
+func (b *Board) readSensors(sys fs.FS, told string) string {
+	read, err := iio.Read(sys)
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+	}
+	list := []rocelink.Sensor{}
+	for _, s := range read {
+		if s.Problem != "" {
+			problem = s.Problem
+			continue
+		}
+		list = append(list, rocelink.Sensor{Name: s.Name, Unit: s.Unit, Value: s.Value})
+	}
+	b.sensors.Store(&list)
+	if problem != "" && problem != told {
+		b.log.Warn("read the sensors", "err", problem)
+	}
+	return problem
 }

@@ -14,6 +14,7 @@ import (
 	"rocelink/agent/broker"
 	"rocelink/agent/notify"
 	"rocelink/agent/stream"
+	"rocelink/agent/verbs"
 )
 
 // ErrLost: a stream lost something, or could not run; the summary says what.
@@ -29,7 +30,9 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err != nil {
 		return err
 	}
+	// Changed by the agent, which ends before this.
 	defer func() { err = errors.Join(err, dev.Close()) }()
+	name := dev.Name()
 	refusals := newRefusals(c.Name, c.Log)
 	url := c.NATS.URL
 	if url == "" {
@@ -75,13 +78,23 @@ func Run(ctx context.Context, c Config) (err error) {
 			c.Log.Warn("service manager", "err", err)
 		}
 	}
-	agent, err := stream.New(stream.Config{Host: c.Name, NATS: nc, Device: dev, Log: c.Log, Beat: func() { told(service.Beat()) }})
+	first := dev
+	reopen := func() (verbs.Device, error) {
+		again, err := openAgain(c.Device, first, c.Log)
+		if err == nil {
+			dev = again
+		}
+		return again, err
+	}
+	agent, err := stream.New(stream.Config{
+		Host: c.Name, NATS: nc, Device: first, Reopen: reopen, Log: c.Log, Beat: func() { told(service.Beat()) },
+	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, agent.Close()) }()
-	c.Log.Info("ready", "name", c.Name, "device", dev.Name(), "streams", len(c.Streams))
-	told(service.Ready(fmt.Sprintf("%d streams on %s", len(c.Streams), dev.Name())))
+	c.Log.Info("ready", "name", c.Name, "device", name, "streams", len(c.Streams))
+	told(service.Ready(fmt.Sprintf("%d streams on %s", len(c.Streams), name)))
 	defer func() { told(service.Stopping()) }()
 
 	streams := make([]*stream.Stream, 0, len(c.Streams))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 
 	"rocelink/agent/verbs"
@@ -11,7 +12,10 @@ import (
 	"rocelink/agent/verbs/soft"
 )
 
-const softPrefix = "soft:"
+const (
+	softPrefix  = "soft:"
+	ibverbsName = "ibverbs" // of the provider
+)
 
 // openDevice opens "soft:ADDRESS" by the software provider and every other name
 // by libibverbs. No name at all is the first RDMA device there is, and where
@@ -32,6 +36,31 @@ func openDevice(name string, log *slog.Logger) (verbs.Device, error) {
 	}
 	log.Warn("no RDMA device: receiving by software, on loopback only; --device soft:ADDRESS takes another address", "reason", err)
 	return open(soft.New(), softPrefix, "")
+}
+
+// openAgain opens the same device after it was removed: what was asked for might
+// now be another one.
+func openAgain(asked string, was verbs.Device, log *slog.Logger) (verbs.Device, error) {
+	if was.Attributes().Provider != ibverbsName {
+		return openDevice(asked, log)
+	}
+	name := sameDevice(asked, was.Name())
+	return open(ibverbs.New(ibverbs.Config{}), name, name)
+}
+
+// sameDevice is the name that asks for one device, and for the addresses of it
+// that were asked for.
+func sameDevice(asked, device string) string {
+	_, where, both := strings.Cut(asked, "@")
+	if !both {
+		_, address := netip.ParseAddr(asked)
+		_, subnet := netip.ParsePrefix(asked)
+		if address != nil && subnet != nil {
+			return device
+		}
+		where = asked
+	}
+	return device + "@" + where
 }
 
 func open(p verbs.Provider, name, device string) (verbs.Device, error) {

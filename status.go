@@ -161,23 +161,24 @@ type StreamStatus struct {
 	NextPSN    uint32 `json:"next_psn"`           // of the next new packet
 	UnackedPSN uint32 `json:"unacked_psn"`        // oldest without an acknowledgement
 
-	SourceFrames  Count `json:"source_frames"`  // taken from the source
-	SourceBytes   Count `json:"source_bytes"`   // of those frames
-	SourceDropped Count `json:"source_dropped"` // lost before the stream could take them
-	FramesPosted  Count `json:"frames_posted"`  // handed to the queue pair
-	FramesDone    Count `json:"frames_done"`    // acknowledged, or read
-	BytesDone     Count `json:"bytes_done"`     // of the frames done
-	PacketsSent   Count `json:"packets_sent"`   // for the first time
-	PacketsResent Count `json:"packets_resent"` // again
-	PacketsAcked  Count `json:"packets_acked"`  // acknowledged
-	Timeouts      Count `json:"timeouts"`       // local ACK timeouts
-	SequenceNAKs  Count `json:"sequence_naks"`  // NAK PSN sequence error received
-	RNRNAKs       Count `json:"rnr_naks"`       // RNR NAK received: the host had no receive
-	RNRMessages   Count `json:"rnr_messages"`   // messages that waited for a receive
-	FatalNAKs     Count `json:"fatal_naks"`     // NAKs that end the queue pair
-	ReadGood      Count `json:"read_good"`      // frames read and equal to the pattern
-	ReadBad       Count `json:"read_bad"`       // frames read and different
-	CreditStalls  Count `json:"credit_stalls"`  // waits for the host to release a slot
+	// Counters. One that may be absent is 0 then.
+	SourceFrames  Count `json:"source_frames"`            // taken from the source
+	SourceBytes   Count `json:"source_bytes"`             // of those frames
+	SourceDropped Count `json:"source_dropped,omitempty"` // lost before the stream could take them
+	FramesPosted  Count `json:"frames_posted"`            // handed to the queue pair
+	FramesDone    Count `json:"frames_done"`              // acknowledged, or read
+	BytesDone     Count `json:"bytes_done"`               // of the frames done
+	PacketsSent   Count `json:"packets_sent"`             // for the first time
+	PacketsResent Count `json:"packets_resent,omitempty"` // again
+	PacketsAcked  Count `json:"packets_acked"`            // acknowledged
+	Timeouts      Count `json:"timeouts,omitempty"`       // local ACK timeouts
+	SequenceNAKs  Count `json:"sequence_naks,omitempty"`  // NAK PSN sequence error received
+	RNRNAKs       Count `json:"rnr_naks,omitempty"`       // RNR NAK received: the host had no receive
+	RNRMessages   Count `json:"rnr_messages,omitempty"`   // messages that waited for a receive
+	FatalNAKs     Count `json:"fatal_naks,omitempty"`     // NAKs that end the queue pair
+	ReadGood      Count `json:"read_good,omitempty"`      // frames read and equal to the pattern
+	ReadBad       Count `json:"read_bad,omitempty"`       // frames read and different
+	CreditStalls  Count `json:"credit_stalls,omitempty"`  // waits for the host to release a slot
 }
 
 // States of a stream on the board.

@@ -13,13 +13,13 @@ func (b *Board) status(now time.Time) rocelink.BoardStatus {
 	b.sequence++
 	s := rocelink.BoardStatus{
 		Version: rocelink.Version, Board: b.cfg.Name, Epoch: b.streams.Epoch(), Sequence: rocelink.Count(b.sequence),
-		Time: time.Now().UTC(), UptimeMS: now.Sub(b.start).Milliseconds(), SampledMS: max(b.sampled.Sub(b.start).Milliseconds(), 0), Model: b.cfg.Description.Model,
+		Time: time.Now().UTC().Truncate(time.Millisecond), UptimeMS: now.Sub(b.start).Milliseconds(), SampledMS: max(b.sampled.Sub(b.start).Milliseconds(), 0), Model: b.cfg.Description.Model,
 		Fabric:  rocelink.Fabric{Restarts: rocelink.Count(b.setUps), Problem: b.missing},
 		Streams: b.streams.Status(),
 	}
 	f := b.finding
 	s.Link = rocelink.Link{
-		Driver: b.cfg.Description.MAC.Driver, State: string(b.link.State), Up: b.link.Up, Since: b.link.Since.UTC(),
+		Driver: b.cfg.Description.MAC.Driver, State: string(b.link.State), Up: b.link.Up, Since: b.link.Since.UTC().Truncate(time.Millisecond),
 		Losses: rocelink.Count(b.link.Losses), Status: b.link.Reading.Status,
 		Problem: f.Text, Cause: f.Cause, Cage: f.Cage, Lane: f.Lane, Remedy: f.Remedy,
 	}

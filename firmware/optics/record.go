@@ -1,6 +1,8 @@
 package optics
 
 import (
+	"time"
+
 	"rocelink"
 	"rocelink/firmware/optics/sff"
 )
@@ -13,7 +15,7 @@ const darkMW = 0.001
 func (s State) Record() rocelink.Module {
 	m := s.Module
 	r := rocelink.Module{
-		Cage: s.Cage, Phase: string(s.Phase), Since: s.Since.UTC(), Insertions: rocelink.Count(s.Insertions),
+		Cage: s.Cage, Phase: string(s.Phase), Since: s.Since.UTC().Truncate(time.Millisecond), Insertions: rocelink.Count(s.Insertions),
 		LowPower: s.LowPower, Problem: s.Problem,
 	}
 	if !m.Present {

@@ -157,7 +157,7 @@ type bench struct {
 	nc       *nats.Conn
 }
 
-func newBench(t *testing.T) *bench {
+func newBench(t *testing.T, changes ...func(*bench, *Config)) *bench {
 	t.Helper()
 	server, err := broker.Start(broker.Config{Listen: "127.0.0.1:0"})
 	if err != nil {
@@ -178,7 +178,11 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{provider: p, device: dev, nc: connect("agent"), board: newFakeBoard(t, connect("board"))}
-	if b.agent, err = New(Config{Host: "host", NATS: b.nc, Device: dev}); err != nil {
+	config := Config{Host: "host", NATS: b.nc, Device: dev}
+	for _, change := range changes {
+		change(b, &config)
+	}
+	if b.agent, err = New(config); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -460,6 +464,17 @@ func TestSessionsThatEnd(t *testing.T) {
 		{"completion with error", rocelink.VerbSend, func(b *bench) {
 			b.provider.QueuePairs()[0].Fail(verbs.LocalLengthError, 5)
 		}, "local length error", ""},
+		{"flushed, and then the device says why", rocelink.VerbSend, func(b *bench) {
+			qp := b.provider.QueuePairs()[0]
+			qp.Fail(verbs.WorkRequestFlushed, 0)
+			eventually(b.board.t, func() bool { return qp.Outstanding() == 0 })
+			b.provider.Devices()[0].Emit(verbs.Event{Kind: verbs.EventQPFatal, QPN: qp.QPN(), Cause: "memory outside the region"})
+		}, "queue pair in error: memory outside the region", ""},
+		{"the device says why, then it is flushed", rocelink.VerbSend, func(b *bench) {
+			qp := b.provider.QueuePairs()[0]
+			b.provider.Devices()[0].Emit(verbs.Event{Kind: verbs.EventQPFatal, QPN: qp.QPN(), Cause: "memory outside the region"})
+			qp.Fail(verbs.WorkRequestFlushed, 0)
+		}, "queue pair in error: memory outside the region", ""},
 		{"device says the queue pair is dead", rocelink.VerbRead, func(b *bench) {
 			b.provider.Devices()[0].Emit(verbs.Event{Kind: verbs.EventQPFatal, QPN: b.provider.QueuePairs()[0].QPN(), Cause: "remote access error"})
 		}, "remote access error", ""},

@@ -170,8 +170,8 @@ function linkText(l) {
   if (!l.up && l.state) parts.push("at step " + l.state);
   if (l.status) parts.push("receive status " + l.status);
   if (l.losses !== "0") parts.push("lost " + (l.losses === "1" ? "once" : count(l.losses) + " times"));
-  if (l.fec) parts.push("FEC " + l.fec);
-  if (l.fec_corrected !== undefined) parts.push("corrected " + count(l.fec_corrected) + " codewords, " + count(l.fec_uncorrected) + " not");
+  if (l.fec && l.fec_corrected === undefined) parts.push("FEC " + l.fec);
+  if (l.fec_corrected !== undefined) parts.push("FEC " + (l.fec ? l.fec + ", " : "") + "corrected " + count(l.fec_corrected) + " codewords, " + count(l.fec_uncorrected) + " not");
   if (l.problem) parts.push(l.problem);
   return parts.join(" · ");
 }

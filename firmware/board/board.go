@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -188,9 +189,13 @@ func (b *Board) poll() poll.Poll {
 // Run works until ctx ends, then closes every stream, says so, and returns.
 // An error means that the configuration cannot work.
 func (b *Board) Run(ctx context.Context) error {
+	chip := ""
+	if b.cfg.Description.SoC != "none" {
+		chip = b.chip(os.DirFS("/sys"))
+	}
 	b.mu.Lock()
 	b.background = true
-	b.emit("board-started", "%s, model %s, %v, %v", b.cfg.Name, b.cfg.Description.Model, b.cfg.MAC, b.cfg.Address)
+	b.emit("board-started", "%s, model %s, %v, %v%s", b.cfg.Name, b.cfg.Description.Model, b.cfg.MAC, b.cfg.Address, chip)
 	b.mu.Unlock()
 	b.tellSystem()
 	failed := b.up.start()

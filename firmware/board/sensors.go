@@ -8,6 +8,7 @@ import (
 
 	"rocelink"
 	"rocelink/bsp/iio"
+	"rocelink/bsp/soc"
 )
 
 // sensorEvery is how often temperatures and voltages are read.
@@ -50,4 +51,16 @@ func (b *Board) readSensors(sys fs.FS, told string) string {
 		b.log.Warn("read the sensors", "err", problem)
 	}
 	return problem
+}
+
+// chip is what the kernel says of the chip, for the end of a sentence.
+func (b *Board) chip(sys fs.FS) string {
+	i, err := soc.Read(sys)
+	if err != nil {
+		b.log.Warn("read what the chip is", "err", err)
+	}
+	if s := i.String(); s != "" {
+		return "; chip " + s
+	}
+	return ""
 }

@@ -33,3 +33,17 @@ func TestSensors(t *testing.T) {
 		t.Errorf("%q, %+v", told, x.b.Status().Sensors)
 	}
 }
+
+func TestChip(t *testing.T) {
+	var log bytes.Buffer
+	x := newBenchOf(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	if s := x.b.chip(fstest.MapFS{}); s != "" || strings.Contains(log.String(), "chip") {
+		t.Errorf("nothing known: %q, %s", s, &log)
+	}
+	sys := fstest.MapFS{
+		"bus/soc/devices/soc0/family": {Data: []byte("ZynqMP\n")}, "bus/soc/devices/soc0/serial_number": {Data: []byte("a\x01")},
+	}
+	if s := x.b.chip(sys); s != "; chip ZynqMP" || !strings.Contains(log.String(), "serial_number") {
+		t.Errorf("%q, %s", s, &log)
+	}
+}

@@ -38,6 +38,7 @@ type device struct {
 	pds      int
 	regions  int
 	qps      int
+	srqs     int
 	cqs      map[uint64]*completionQueue
 	sequence uint64     // of completion queues
 	selected gid        // as last chosen; no address: none now
@@ -125,6 +126,7 @@ func (d *device) Attributes() verbs.DeviceAttributes {
 	return verbs.DeviceAttributes{
 		Provider: "ibverbs", MaxQP: int(d.limits.max_qp), MaxQPReceives: int(d.limits.max_qp_wr), MaxCQ: int(d.limits.max_cq),
 		MaxCQE: int(d.limits.max_cqe), MaxMR: int(d.limits.max_mr), MaxMRBytes: uint64(d.limits.max_mr_size),
+		MaxSRQ: int(d.limits.max_srq), MaxSRQReceives: int(d.limits.max_srq_wr),
 	}
 }
 

@@ -26,6 +26,7 @@ type domain struct {
 	mu      sync.Mutex // counts; never held over a call of the library
 	closed  bool
 	regions int
+	srqs    int
 	making  int // queue pairs that are about to exist
 	qps     map[*queuePair]struct{}
 }
@@ -68,9 +69,9 @@ func (pd *domain) Close() error {
 	if pd.closed {
 		return nil
 	}
-	if n := len(pd.qps) + pd.making; n+pd.regions > 0 {
-		return fmt.Errorf("close protection domain: %w: %d queue pairs and %d memory regions are open: close them first",
-			verbs.ErrBusy, n, pd.regions)
+	if n := len(pd.qps) + pd.making; n+pd.srqs+pd.regions > 0 {
+		return fmt.Errorf("close protection domain: %w: %d queue pairs, %d shared receive queues and %d memory regions are open: close them first",
+			verbs.ErrBusy, n, pd.srqs, pd.regions)
 	}
 	if err := pd.device.destroyed("close protection domain", C.rl_dealloc_pd(pd.device.c, pd.c)); err != nil {
 		return err

@@ -98,6 +98,12 @@ func (d *device) happened(e *C.struct_rl_event) {
 			Cause: "the peer named memory outside the region or not permitted (QP_ACCESS_ERR): check address, rkey and length given to the board"})
 	case C.IBV_EVENT_PATH_MIG_ERR:
 		d.emit(verbs.Event{Kind: verbs.EventQPFatal, QPN: roce.QPN(e.qpn), Cause: "the path migrated (PATH_MIG_ERR)"})
+	case C.IBV_EVENT_QP_LAST_WQE_REACHED:
+		d.emit(verbs.Event{Kind: verbs.EventLastWQE, QPN: roce.QPN(e.qpn), Cause: "the queue pair is in error (QP_LAST_WQE_REACHED)"})
+	case C.IBV_EVENT_SRQ_LIMIT_REACHED:
+		d.emit(verbs.Event{Kind: verbs.EventSRQLimit, Cause: "few receives are posted (SRQ_LIMIT_REACHED): the consumers are too slow"})
+	case C.IBV_EVENT_SRQ_ERR:
+		d.lost(fmt.Sprintf("a shared receive queue of %s failed (SRQ_ERR): see the kernel log", d.name))
 	case C.IBV_EVENT_CQ_ERR:
 		d.mu.Lock()
 		cq := d.cqs[uint64(e.cq)]

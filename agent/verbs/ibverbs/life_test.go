@@ -158,7 +158,7 @@ func TestWrongOrder(t *testing.T) {
 	// With the queue pair in error the region may go.
 	g.must(g.qp.SetError())
 	g.must(g.mr.Close())
-	wantError(t, g.pd.Close(), verbs.ErrBusy, "1 queue pairs and 0 memory regions")
+	wantError(t, g.pd.Close(), verbs.ErrBusy, "1 queue pairs, 0 shared receive queues and 0 memory regions")
 	wantError(t, g.dev.Close(), verbs.ErrBusy, "1 protection domains and 1 completion queues")
 	g.must(g.qp.Close())
 	g.must(g.cq.Close())

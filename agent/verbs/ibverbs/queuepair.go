@@ -55,6 +55,7 @@ type queuePair struct {
 	sendCQ, recvCQ *completionQueue
 	c              *C.struct_rl_qp
 	qpn            roce.QPN
+	shared         *sharedQueue // nil: the receive queue is its own
 	receives       int
 	sends          int
 	source         netip.Addr // the address that the peer was told
@@ -80,13 +81,21 @@ func (pd *domain) CreateQP(c verbs.QPConfig) (verbs.QueuePair, error) {
 		}
 	}
 	most := int(d.limits.max_qp_wr)
+	var shared *sharedQueue
+	var srq *C.struct_rl_srq
+	if c.SRQ != nil {
+		if shared, ok = c.SRQ.(*sharedQueue); !ok || shared.pd != pd {
+			return nil, fmt.Errorf("%s: %w: the shared receive queue is of another protection domain", step, verbs.ErrAccess)
+		}
+		srq, c.MaxReceives = shared.c, shared.depth
+	}
 	switch {
-	case c.MaxReceives < 1 || c.MaxReceives > most:
+	case shared == nil && (c.MaxReceives < 1 || c.MaxReceives > most):
 		return nil, fmt.Errorf("%s on %s: %w: %d receives, want 1 to %d", step, d.name, verbs.ErrLimit, c.MaxReceives, most)
 	case c.MaxSends < 0 || c.MaxSends > most:
 		return nil, fmt.Errorf("%s on %s: %w: %d sends, want 0 to %d", step, d.name, verbs.ErrLimit, c.MaxSends, most)
 	}
-	qp := &queuePair{device: d, pd: pd, sendCQ: sendCQ, recvCQ: cq, receives: c.MaxReceives, sends: c.MaxSends, source: d.source()}
+	qp := &queuePair{device: d, pd: pd, sendCQ: sendCQ, recvCQ: cq, shared: shared, receives: c.MaxReceives, sends: c.MaxSends, source: d.source()}
 	if err := pd.begin(&pd.making, step); err != nil {
 		return nil, err
 	}
@@ -99,7 +108,7 @@ func (pd *domain) CreateQP(c verbs.QPConfig) (verbs.QueuePair, error) {
 		return nil, fmt.Errorf("%s: %w", step, err)
 	}
 	// Some drivers know no queue of length 0.
-	if rc := C.rl_create_qp(d.c, pd.c, sendCQ.c, cq.c, C.int(max(c.MaxSends, 1)), C.int(c.MaxReceives), &qp.c); rc < 0 {
+	if rc := C.rl_create_qp(d.c, pd.c, sendCQ.c, cq.c, C.int(max(c.MaxSends, 1)), C.int(c.MaxReceives), srq, &qp.c); rc < 0 {
 		qp.disclaim()
 		d.end(&d.qps)
 		return nil, d.exhausted(step, "queue pairs", int(d.limits.max_qp), errno(rc))
@@ -121,12 +130,24 @@ func (qp *queuePair) claim() error {
 			return fmt.Errorf("completion queue: %w", verbs.ErrClosed)
 		}
 	}
-	if need := qp.recvCQ.promised + qp.receives; need > qp.recvCQ.depth {
+	promise := qp.receives
+	if qp.shared != nil {
+		if qp.shared.closed {
+			return fmt.Errorf("shared receive queue: %w", verbs.ErrClosed)
+		}
+		if qp.shared.users[qp.recvCQ] > 0 {
+			promise = 0
+		}
+	}
+	if need := qp.recvCQ.promised + promise; need > qp.recvCQ.depth {
 		return fmt.Errorf("%w: the receive completion queue has depth %d, its queue pairs would need %d: create it that deep",
 			verbs.ErrLimit, qp.recvCQ.depth, need)
 	}
+	if qp.shared != nil {
+		qp.shared.users[qp.recvCQ]++
+	}
 	qp.recvCQ.users++
-	qp.recvCQ.promised += qp.receives
+	qp.recvCQ.promised += promise
 	if qp.sendCQ != qp.recvCQ {
 		qp.sendCQ.users++
 	}
@@ -137,7 +158,9 @@ func (qp *queuePair) disclaim() {
 	qp.device.mu.Lock()
 	defer qp.device.mu.Unlock()
 	qp.recvCQ.users--
-	qp.recvCQ.promised -= qp.receives
+	if qp.shared == nil || qp.shared.leave(qp.recvCQ) {
+		qp.recvCQ.promised -= qp.receives
+	}
 	if qp.sendCQ != qp.recvCQ {
 		qp.sendCQ.users--
 	}
@@ -340,6 +363,9 @@ func (qp *queuePair) setError() syscall.Errno {
 func (qp *queuePair) PostReceive(rs []verbs.ReceiveRequest) (int, error) {
 	if len(rs) == 0 {
 		return 0, nil
+	}
+	if qp.shared != nil {
+		return 0, qp.postError(0, len(rs), verbs.ErrShared)
 	}
 	if qp.state.Load() == uint32(verbs.Reset) && atomic.LoadUint32(qp.guard.why()) == 0 {
 		return 0, qp.postError(0, len(rs), verbs.ErrState)

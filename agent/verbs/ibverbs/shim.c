@@ -52,7 +52,10 @@ static struct ibv_mr *real_reg_mr(struct ibv_pd *pd, void *addr, size_t length, 
 	F(create_qp, ibv_create_qp) \
 	F(modify_qp, ibv_modify_qp) \
 	F(query_qp, ibv_query_qp) \
-	F(destroy_qp, ibv_destroy_qp)
+	F(destroy_qp, ibv_destroy_qp) \
+	F(create_srq, ibv_create_srq) \
+	F(modify_srq, ibv_modify_srq) \
+	F(destroy_srq, ibv_destroy_srq)
 
 struct rl_library {
 #define FIELD(name, function) __typeof__(function) *name;
@@ -75,12 +78,23 @@ struct rl_cq {
 	int overrun;
 };
 
+// rl_chain is what a batch of receives is posted in.
+struct rl_chain {
+	int length;              // how many of the following there are
+	struct ibv_recv_wr *wrs; // linked but for the last
+	struct ibv_sge *sges;
+};
+
 struct rl_qp {
 	struct rl_device *device;
 	struct ibv_qp *qp;
-	int chain;                // how many of the following there are
-	struct ibv_recv_wr *wrs;  // linked but for the last
-	struct ibv_sge *sges;
+	struct rl_chain chain; // empty with a shared receive queue
+};
+
+struct rl_srq {
+	struct rl_device *device;
+	struct ibv_srq *srq;
+	struct rl_chain chain;
 };
 
 // failure is a negative errno for a call that failed. Some drivers return it,
@@ -267,6 +281,7 @@ int rl_next_event(struct rl_device *d, int stop_fd, int timeout_ms, struct rl_ev
 		case IBV_EVENT_QP_REQ_ERR:
 		case IBV_EVENT_QP_ACCESS_ERR:
 		case IBV_EVENT_PATH_MIG_ERR:
+		case IBV_EVENT_QP_LAST_WQE_REACHED:
 			out->qpn = e.element.qp->qp_num;
 			break;
 		case IBV_EVENT_DEVICE_FATAL:
@@ -512,31 +527,92 @@ int64_t rl_poll(struct rl_guard *g, struct rl_cq *cq, struct rl_wc *out, int n, 
 	return rc;
 }
 
-int rl_create_qp(struct rl_device *d, struct ibv_pd *pd, struct rl_cq *send, struct rl_cq *receive, int sends, int receives, struct rl_qp **out)
+static void chain_free(struct rl_chain *c)
+{
+	free(c->wrs);
+	free(c->sges);
+}
+
+static int chain_make(struct rl_chain *c, int receives)
+{
+	c->length = receives < batch ? receives : batch;
+	c->wrs = calloc((size_t)c->length, sizeof *c->wrs);
+	c->sges = calloc((size_t)c->length, sizeof *c->sges);
+	if (!c->wrs || !c->sges) {
+		chain_free(c);
+		return -ENOMEM;
+	}
+	for (int i = 0; i < c->length; i++) {
+		c->wrs[i].sg_list = &c->sges[i];
+		c->wrs[i].next = i + 1 < c->length ? &c->wrs[i + 1] : NULL;
+	}
+	return 0;
+}
+
+int rl_create_srq(struct rl_device *d, struct ibv_pd *pd, int receives, struct rl_srq **out)
+{
+	struct rl_srq *srq = calloc(1, sizeof *srq);
+	if (!srq)
+		return -ENOMEM;
+	srq->device = d;
+	int rc = chain_make(&srq->chain, receives);
+	if (rc) {
+		free(srq);
+		return rc;
+	}
+	struct ibv_srq_init_attr a = {.srq_context = srq, .attr = {.max_wr = (uint32_t)receives, .max_sge = 1}};
+	errno = 0;
+	srq->srq = d->lib->create_srq(pd, &a);
+	if (!srq->srq) {
+		rc = failure(0);
+		chain_free(&srq->chain);
+		free(srq);
+		return rc;
+	}
+	*out = srq;
+	return 0;
+}
+
+int rl_limit_srq(struct rl_srq *srq, int below)
+{
+	struct ibv_srq_attr a = {.srq_limit = (uint32_t)below};
+	errno = 0;
+	int rc = srq->device->lib->modify_srq(srq->srq, &a, IBV_SRQ_LIMIT);
+	return rc ? failure(rc) : 0;
+}
+
+int rl_destroy_srq(struct rl_srq *srq)
+{
+	errno = 0;
+	int rc = srq->device->lib->destroy_srq(srq->srq);
+	if (rc)
+		return failure(rc);
+	chain_free(&srq->chain);
+	free(srq);
+	return 0;
+}
+
+int rl_create_qp(struct rl_device *d, struct ibv_pd *pd, struct rl_cq *send, struct rl_cq *receive, int sends, int receives, struct rl_srq *srq, struct rl_qp **out)
 {
 	struct rl_qp *qp = calloc(1, sizeof *qp);
 	if (!qp)
 		return -ENOMEM;
 	qp->device = d;
-	qp->chain = receives < batch ? receives : batch;
-	qp->wrs = calloc((size_t)qp->chain, sizeof *qp->wrs);
-	qp->sges = calloc((size_t)qp->chain, sizeof *qp->sges);
-	int rc = -ENOMEM;
-	if (!qp->wrs || !qp->sges)
-		goto failed;
-	for (int i = 0; i < qp->chain; i++) {
-		qp->wrs[i].sg_list = &qp->sges[i];
-		qp->wrs[i].next = i + 1 < qp->chain ? &qp->wrs[i + 1] : NULL;
+	int rc = srq ? 0 : chain_make(&qp->chain, receives);
+	if (rc) {
+		free(qp);
+		return rc;
 	}
 	struct ibv_qp_init_attr a = {
 		.qp_context = qp,
 		.send_cq = send->cq,
 		.recv_cq = receive->cq,
+		.srq = srq ? srq->srq : NULL,
 		.cap = {
 			.max_send_wr = (uint32_t)sends,
-			.max_recv_wr = (uint32_t)receives,
+			.max_recv_wr = srq ? 0 : (uint32_t)receives,
 			.max_send_sge = 1,
-			.max_recv_sge = 1,
+			.max_recv_sge = srq ? 0 : 1,
 		},
 		.qp_type = IBV_QPT_RC,
 	};
@@ -547,9 +623,7 @@ int rl_create_qp(struct rl_device *d, struct ibv_pd *pd, struct rl_cq *send, str
 		return 0;
 	}
 	rc = failure(0);
-failed:
-	free(qp->wrs);
-	free(qp->sges);
+	chain_free(&qp->chain);
 	free(qp);
 	return rc;
 }
@@ -580,8 +654,7 @@ int rl_destroy_qp(struct rl_qp *qp)
 	int rc = qp->device->lib->destroy_qp(qp->qp);
 	if (rc)
 		return failure(rc);
-	free(qp->wrs);
-	free(qp->sges);
+	chain_free(&qp->chain);
 	free(qp);
 	return 0;
 }
@@ -598,21 +671,22 @@ static void copy_receives(struct ibv_recv_wr *restrict wrs, struct ibv_sge *rest
 	}
 }
 
-int64_t rl_post(struct rl_guard *g, struct rl_qp *qp, const struct rl_receive *in, int n)
+// post posts on a queue pair or, if that is NULL, on a shared queue.
+static inline int64_t post(struct rl_guard *g, struct rl_chain *c, struct ibv_qp *qp, struct ibv_srq *srq, const struct rl_receive *in, int n)
 {
 	int rc = enter(g);
 	if (rc)
 		return (int64_t)-rc << 32;
-	struct ibv_recv_wr *wrs = qp->wrs;
+	struct ibv_recv_wr *wrs = c->wrs;
 	int done = 0;
 	while (done < n) {
-		int k = n - done < qp->chain ? n - done : qp->chain;
-		copy_receives(wrs, qp->sges, in + done, k);
+		int k = n - done < c->length ? n - done : c->length;
+		copy_receives(wrs, c->sges, in + done, k);
 		struct ibv_recv_wr *bad = NULL;
 		wrs[k - 1].next = NULL;
 		errno = 0;
-		rc = ibv_post_recv(qp->qp, wrs, &bad);
-		if (k < qp->chain)
+		rc = qp ? ibv_post_recv(qp, wrs, &bad) : ibv_post_srq_recv(srq, wrs, &bad);
+		if (k < c->length)
 			wrs[k - 1].next = &wrs[k];
 		if (__builtin_expect(rc != 0, 0)) {
 			ptrdiff_t taken = bad ? bad - wrs : 0;
@@ -624,4 +698,14 @@ int64_t rl_post(struct rl_guard *g, struct rl_qp *qp, const struct rl_receive *i
 	}
 	leave(g);
 	return (int64_t)rc << 32 | done;
+}
+
+int64_t rl_post(struct rl_guard *g, struct rl_qp *qp, const struct rl_receive *in, int n)
+{
+	return post(g, &qp->chain, qp->qp, NULL, in, n);
+}
+
+int64_t rl_post_srq(struct rl_guard *g, struct rl_srq *srq, const struct rl_receive *in, int n)
+{
+	return post(g, &srq->chain, NULL, srq->srq, in, n);
 }

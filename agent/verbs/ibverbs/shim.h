@@ -13,6 +13,7 @@ struct rl_library;
 struct rl_device;
 struct rl_cq;
 struct rl_qp;
+struct rl_srq;
 
 // rl_guard keeps an object from being destroyed while a call on it is under
 // way. It lives in the Go object, so that it outlives what it guards.
@@ -99,7 +100,13 @@ int rl_wait(struct rl_guard *, struct rl_cq *, int64_t timeout_ns);
 // after an overrun, -ENODEV after the device is gone.
 int64_t rl_poll(struct rl_guard *, struct rl_cq *, struct rl_wc *, int n, int looks);
 
-int rl_create_qp(struct rl_device *, struct ibv_pd *, struct rl_cq *send, struct rl_cq *receive, int sends, int receives, struct rl_qp **);
+int rl_create_srq(struct rl_device *, struct ibv_pd *, int receives, struct rl_srq **);
+int rl_limit_srq(struct rl_srq *, int below);
+int rl_destroy_srq(struct rl_srq *);
+
+// rl_create_qp makes a queue pair with a receive queue of its own if there is
+// no shared one.
+int rl_create_qp(struct rl_device *, struct ibv_pd *, struct rl_cq *send, struct rl_cq *receive, int sends, int receives, struct rl_srq *, struct rl_qp **);
 uint32_t rl_qpn(struct rl_qp *);
 void *rl_raw(struct rl_qp *); // the struct ibv_qp
 int rl_modify_qp(struct rl_qp *, struct ibv_qp_attr *, int mask);
@@ -108,5 +115,6 @@ int rl_destroy_qp(struct rl_qp *);
 // rl_post returns how many receives were taken, and in the upper half the errno
 // that kept the next one from it.
 int64_t rl_post(struct rl_guard *, struct rl_qp *, const struct rl_receive *, int n);
+int64_t rl_post_srq(struct rl_guard *, struct rl_srq *, const struct rl_receive *, int n);
 
 #endif

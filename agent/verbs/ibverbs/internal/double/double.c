@@ -53,7 +53,7 @@ struct device_context {
 	int async_write;                    // a byte for each event
 	struct ibv_async_event pending[64]; // as the kernel keeps them until they are read
 	int first, last;
-	int cqs, qps, pds, mrs, channels;
+	int cqs, qps, pds, mrs, channels, srqs;
 };
 
 struct hw_cq {
@@ -75,12 +75,8 @@ struct hw_cq {
 	pthread_mutex_t hw;
 };
 
-struct hw_qp {
-	struct ibv_qp ibv;
-	struct device_context *dc;
-	struct hw_qp *next;
-	unsigned async_events;
-	int access;
+// hw_rq is a receive queue.
+struct hw_rq {
 	struct descriptor *ring;
 	uint64_t *ids;
 	uint32_t size, max;
@@ -89,7 +85,29 @@ struct hw_qp {
 	uint32_t doorbell;          // big-endian
 	uint32_t tail;              // completed
 	_Alignas(64) uint32_t used; // the hardware's
-	int generate, opcode, flags;
+};
+
+// hw_srq is a shared receive queue. Its queue pairs complete on one queue here,
+// so that receives are free again in order.
+struct hw_srq {
+	struct ibv_srq ibv;
+	struct device_context *dc;
+	unsigned async_events;
+	struct hw_rq rq;
+	uint32_t limit;
+	struct ibv_cq *cq;
+	int users;
+};
+
+struct hw_qp {
+	struct ibv_qp ibv;
+	struct device_context *dc;
+	struct hw_qp *next;
+	unsigned async_events;
+	int access;
+	struct hw_rq *rq;   // its own, or that of srq
+	struct hw_srq *srq;
+	_Alignas(64) int generate, opcode, flags;
 	uint32_t length;
 };
 
@@ -123,7 +141,7 @@ static struct {
 	F(fork_init) F(get_device_list) F(free_device_list) F(open_device) F(close_device) F(query_device) F(query_port) \
 	F(query_gid_table) F(get_async_event) F(alloc_pd) F(dealloc_pd) F(reg_mr) F(dereg_mr) F(create_comp_channel) \
 	F(destroy_comp_channel) F(create_cq) F(destroy_cq) F(get_cq_event) F(create_qp) F(modify_qp) F(query_qp) F(destroy_qp) \
-	F(poll_cq) F(post_recv) F(req_notify_cq)
+	F(create_srq) F(modify_srq) F(destroy_srq) F(poll_cq) F(post_recv) F(post_srq_recv) F(req_notify_cq)
 
 enum {
 #define NUMBER(name) call_##name,
@@ -195,7 +213,7 @@ static void purge(struct device_context *dc, const void *object)
 	int to = dc->first;
 	for (int i = dc->first; i < dc->last; i++) {
 		struct ibv_async_event e = dc->pending[i % 64];
-		int affiliated = e.event_type <= IBV_EVENT_PATH_MIG_ERR;
+		int affiliated = e.event_type <= IBV_EVENT_PATH_MIG_ERR || (e.event_type >= IBV_EVENT_SRQ_ERR && e.event_type <= IBV_EVENT_QP_LAST_WQE_REACHED);
 		if (!affiliated || (const void *)e.element.qp != object)
 			dc->pending[to++ % 64] = e;
 	}
@@ -249,15 +267,33 @@ static int produce(struct hw_cq *cq, const struct cqe *proto)
 
 static int outstanding(struct hw_qp *qp)
 {
-	return (int)(ntohl(__atomic_load_n(&qp->doorbell, __ATOMIC_ACQUIRE)) - qp->used);
+	return (int)(ntohl(__atomic_load_n(&qp->rq->doorbell, __ATOMIC_ACQUIRE)) - qp->rq->used);
 }
 
-// flush completes all receives that the hardware has.
-static void flush(struct hw_qp *qp)
+// take is the hardware beginning to use the next receive.
+static uint32_t take(struct hw_qp *qp)
 {
+	uint32_t at = qp->rq->used++;
+	struct hw_srq *srq = qp->srq;
+	if (srq && srq->limit && outstanding(qp) < (int)srq->limit) {
+		srq->limit = 0;
+		emit(qp->dc, (struct ibv_async_event){.element.srq = &srq->ibv, .event_type = IBV_EVENT_SRQ_LIMIT_REACHED});
+	}
+	return at;
+}
+
+// flush completes all receives that the hardware has. Those of a shared queue
+// stay, and the queue pair, which goes to error once, says that it takes none.
+static void flush(struct hw_qp *qp, enum ibv_qp_state from)
+{
+	if (qp->srq) {
+		if (from != IBV_QPS_ERR)
+			emit(qp->dc, (struct ibv_async_event){.element.qp = &qp->ibv, .event_type = IBV_EVENT_QP_LAST_WQE_REACHED});
+		return;
+	}
 	struct cqe c = {.qpn = htonl(qp->ibv.qp_num), .syndrome = IBV_WC_WR_FLUSH_ERR, .vendor = htonl(0xf5)};
 	while (outstanding(qp) > 0) {
-		c.counter = htons((uint16_t)qp->used++);
+		c.counter = htons((uint16_t)qp->rq->used++);
 		produce((struct hw_cq *)qp->ibv.recv_cq, &c);
 	}
 }
@@ -291,7 +327,7 @@ static int hw_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 		w->status = c->syndrome;
 		w->vendor_err = 0;
 		int receive = !c->has_id;
-		w->wr_id = __builtin_expect(receive, 1) ? qp->ids[ntohs(c->counter) & (qp->size - 1)] : c->id;
+		w->wr_id = __builtin_expect(receive, 1) ? qp->rq->ids[ntohs(c->counter) & (qp->rq->size - 1)] : c->id;
 		if (__builtin_expect(c->syndrome, 0)) {
 			// As with real ones, the other fields are what was there.
 			w->vendor_err = ntohl(c->vendor);
@@ -306,7 +342,7 @@ static int hw_poll_cq(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 			// Room in this queue before room in that one, for whoever posts
 			// meanwhile.
 			__atomic_store_n(&cq->doorbell, at, __ATOMIC_RELEASE);
-			__atomic_store_n(&qp->tail, qp->tail + 1, __ATOMIC_RELEASE);
+			__atomic_store_n(&qp->rq->tail, qp->rq->tail + 1, __ATOMIC_RELEASE);
 		}
 	}
 	if (at != cq->consumer) {
@@ -327,24 +363,24 @@ static int hw_req_notify_cq(struct ibv_cq *ibv, int solicited_only)
 	return 0;
 }
 
-static int hw_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+static inline int post(struct hw_rq *rq, struct hw_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
-	struct hw_qp *qp = (struct hw_qp *)ibv;
+	struct ibv_qp *ibv = qp ? &qp->ibv : NULL;
 	int rc = 0;
-	spin_lock(&qp->spin);
-	uint32_t at = qp->head, before = at;
+	spin_lock(&rq->spin);
+	uint32_t at = rq->head, before = at;
 	for (; wr; wr = wr->next) {
-		if (__builtin_expect(wr->num_sge > 1 || ibv->state == IBV_QPS_RESET, 0))
+		if (__builtin_expect(wr->num_sge > 1 || (qp && (ibv->state == IBV_QPS_RESET || qp->srq)), 0))
 			rc = EINVAL;
-		else if (__builtin_expect(at - __atomic_load_n(&qp->tail, __ATOMIC_ACQUIRE) >= qp->max, 0))
+		else if (__builtin_expect(at - __atomic_load_n(&rq->tail, __ATOMIC_ACQUIRE) >= rq->max, 0))
 			rc = ENOMEM;
 		else
-			rc = faulty(call_post_recv);
+			rc = faulty(qp ? call_post_recv : call_post_srq_recv);
 		if (__builtin_expect(rc, 0)) {
 			*bad = wr;
 			break;
 		}
-		struct descriptor *d = &qp->ring[at & (qp->size - 1)];
+		struct descriptor *d = &rq->ring[at & (rq->size - 1)];
 		if (wr->num_sge) {
 			d->length = htonl(wr->sg_list->length);
 			d->lkey = htonl(wr->sg_list->lkey);
@@ -352,17 +388,17 @@ static int hw_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_r
 		} else {
 			*d = (struct descriptor){.lkey = htonl(0x100)}; // an invalid key ends the list
 		}
-		qp->ids[at & (qp->size - 1)] = wr->wr_id;
+		rq->ids[at & (rq->size - 1)] = wr->wr_id;
 		at++;
 	}
 	if (at != before) {
-		qp->head = at;
-		__atomic_store_n(&qp->doorbell, htonl(at), __ATOMIC_RELEASE);
-		if (qp->generate) {
+		rq->head = at;
+		__atomic_store_n(&rq->doorbell, htonl(at), __ATOMIC_RELEASE);
+		if (qp && qp->generate) {
 			struct cqe c = {.qpn = htonl(ibv->qp_num), .opcode = (uint8_t)qp->opcode, .flags = (uint8_t)qp->flags, .byte_count = htonl(qp->length)};
-			while (qp->used != at) {
-				c.imm = htonl(qp->used);
-				c.counter = htons((uint16_t)qp->used++);
+			while (qp->rq->used != at) {
+				c.imm = htonl(qp->rq->used);
+				c.counter = htons((uint16_t)qp->rq->used++);
 				put((struct hw_cq *)ibv->recv_cq, &c);
 			}
 			announce((struct hw_cq *)ibv->recv_cq);
@@ -370,8 +406,19 @@ static int hw_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_r
 		// In ERR they are not flushed, as with rdma_rxe, whose queue is memory
 		// that the kernel looks at when the state changes.
 	}
-	spin_unlock(&qp->spin);
+	spin_unlock(&rq->spin);
 	return rc;
+}
+
+static int hw_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct hw_qp *qp = (struct hw_qp *)ibv;
+	return post(qp->rq, qp, wr, bad);
+}
+
+static int hw_post_srq_recv(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	return post(&((struct hw_srq *)ibv)->rq, NULL, wr, bad);
 }
 
 // Control calls.
@@ -436,6 +483,7 @@ static struct ibv_context *dbl_open_device(struct ibv_device *dev)
 	c->abi_compat = __VERBS_ABI_IS_EXTENDED;
 	c->ops.poll_cq = hw_poll_cq;
 	c->ops.post_recv = hw_post_recv;
+	c->ops.post_srq_recv = hw_post_srq_recv;
 	c->ops.req_notify_cq = hw_req_notify_cq;
 	pthread_mutex_init(&c->mutex, NULL);
 	d->open = dc;
@@ -521,7 +569,12 @@ static int dbl_get_async_event(struct ibv_context *c, struct ibv_async_event *ou
 	case IBV_EVENT_QP_ACCESS_ERR:
 	case IBV_EVENT_PATH_MIG_ERR:
 	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
 		((struct hw_qp *)out->element.qp)->async_events++;
+		break;
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+	case IBV_EVENT_SRQ_ERR:
+		((struct hw_srq *)out->element.srq)->async_events++;
 		break;
 	default:
 		break;
@@ -748,12 +801,97 @@ static int dbl_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **wh
 	return 0;
 }
 
+static void rq_init(struct hw_rq *rq, uint32_t max)
+{
+	uint32_t log;
+	memset(rq, 0, sizeof *rq);
+	rq->max = max;
+	rq->size = power(max, &log);
+	rq->ring = aligned_alloc(64, (rq->size * sizeof *rq->ring + 63) & ~63ul);
+	rq->ids = calloc(rq->size, sizeof *rq->ids);
+}
+
+static void rq_free(struct hw_rq *rq)
+{
+	free(rq->ring);
+	free(rq->ids);
+}
+
+static struct ibv_srq *dbl_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *a)
+{
+	int e = enter(call_create_srq);
+	if (!e)
+		e = GONE(pd->context);
+	if (!e && (!a->attr.max_wr || a->attr.max_sge != 1))
+		e = EINVAL;
+	if (e) {
+		errno = e;
+		return NULL;
+	}
+	struct hw_srq *srq = aligned_alloc(64, (sizeof *srq + 63) & ~63ul);
+	memset(srq, 0, sizeof *srq);
+	rq_init(&srq->rq, a->attr.max_wr);
+	srq->dc = dc_of(pd->context);
+	srq->ibv.context = pd->context;
+	srq->ibv.srq_context = a->srq_context;
+	srq->ibv.pd = pd;
+	pthread_mutex_init(&srq->ibv.mutex, NULL);
+	pthread_cond_init(&srq->ibv.cond, NULL);
+	pthread_mutex_lock(&world.mu);
+	((struct hw_pd *)pd)->users++;
+	srq->dc->srqs++;
+	pthread_mutex_unlock(&world.mu);
+	return &srq->ibv;
+}
+
+static int dbl_modify_srq(struct ibv_srq *ibv, struct ibv_srq_attr *a, int mask)
+{
+	struct hw_srq *srq = (struct hw_srq *)ibv;
+	int e = enter(call_modify_srq);
+	if (!e)
+		e = GONE(ibv->context);
+	if (!e && (mask != IBV_SRQ_LIMIT || a->srq_limit > srq->rq.max))
+		e = EINVAL;
+	if (e)
+		return e;
+	pthread_mutex_lock(&world.mu);
+	srq->limit = a->srq_limit;
+	pthread_mutex_unlock(&world.mu);
+	return 0;
+}
+
+static int dbl_destroy_srq(struct ibv_srq *ibv)
+{
+	struct hw_srq *srq = (struct hw_srq *)ibv;
+	int e = enter(call_destroy_srq);
+	if (!e && srq->users)
+		e = EBUSY;
+	if (e)
+		return e;
+	pthread_mutex_lock(&world.mu);
+	purge(srq->dc, ibv);
+	pthread_mutex_unlock(&world.mu);
+	if (await(&ibv->mutex, &ibv->cond, &ibv->events_completed, srq->async_events))
+		return ETIMEDOUT;
+	pthread_mutex_lock(&world.mu);
+	((struct hw_pd *)ibv->pd)->users--;
+	srq->dc->srqs--;
+	pthread_mutex_unlock(&world.mu);
+	e = GONE(ibv->context);
+	rq_free(&srq->rq);
+	free(srq);
+	return e;
+}
+
 static struct ibv_qp *dbl_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
 {
 	int e = enter(call_create_qp);
 	if (!e)
 		e = GONE(pd->context);
-	if (!e && (a->qp_type != IBV_QPT_RC || !a->cap.max_recv_wr || !a->cap.max_send_wr))
+	struct hw_srq *srq = (struct hw_srq *)a->srq;
+	if (!e && (a->qp_type != IBV_QPT_RC || !a->cap.max_recv_wr != !!srq || !a->cap.max_send_wr))
+		e = EINVAL;
+	if (!e && srq && (srq->ibv.pd != pd || (srq->cq && srq->cq != a->recv_cq)))
 		e = EINVAL;
 	if (e) {
 		errno = e;
@@ -761,11 +899,13 @@ static struct ibv_qp *dbl_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	}
 	struct hw_qp *qp = aligned_alloc(64, (sizeof *qp + 63) & ~63ul);
 	memset(qp, 0, sizeof *qp);
-	uint32_t log;
-	qp->max = a->cap.max_recv_wr;
-	qp->size = power(qp->max, &log);
-	qp->ring = aligned_alloc(64, (qp->size * sizeof *qp->ring + 63) & ~63ul);
-	qp->ids = calloc(qp->size, sizeof *qp->ids);
+	if (srq) {
+		qp->srq = srq;
+		qp->rq = &srq->rq;
+	} else {
+		qp->rq = aligned_alloc(64, (sizeof *qp->rq + 63) & ~63ul);
+		rq_init(qp->rq, a->cap.max_recv_wr);
+	}
 	qp->dc = dc_of(pd->context);
 	qp->ibv.context = pd->context;
 	qp->ibv.qp_context = a->qp_context;
@@ -783,6 +923,10 @@ static struct ibv_qp *dbl_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	((struct hw_cq *)a->send_cq)->users++;
 	((struct hw_cq *)a->recv_cq)->users++;
 	((struct hw_pd *)pd)->users++;
+	if (srq) {
+		srq->users++;
+		srq->cq = a->recv_cq;
+	}
 	qp->dc->qps++;
 	pthread_mutex_unlock(&world.mu);
 	return &qp->ibv;
@@ -823,11 +967,12 @@ static int dbl_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *a, int mask)
 	if (!e && (!(mask & IBV_QP_STATE) || !legal(ibv->state, a->qp_state, mask)))
 		e = EINVAL;
 	if (!e) {
+		enum ibv_qp_state from = ibv->state;
 		ibv->state = a->qp_state;
 		if (mask & IBV_QP_ACCESS_FLAGS)
 			qp->access = (int)a->qp_access_flags;
 		if (a->qp_state == IBV_QPS_ERR)
-			flush(qp);
+			flush(qp, from);
 	}
 	pthread_mutex_unlock(&world.mu);
 	return e;
@@ -872,11 +1017,15 @@ static int dbl_destroy_qp(struct ibv_qp *ibv)
 	cqs[0]->users--;
 	cqs[1]->users--;
 	((struct hw_pd *)ibv->pd)->users--;
+	if (qp->srq && !--qp->srq->users)
+		qp->srq->cq = NULL;
 	qp->dc->qps--;
 	pthread_mutex_unlock(&world.mu);
 	e = GONE(ibv->context);
-	free(qp->ring);
-	free(qp->ids);
+	if (!qp->srq) {
+		rq_free(qp->rq);
+		free(qp->rq);
+	}
 	free(qp);
 	return e;
 }
@@ -901,6 +1050,9 @@ SAME(dbl_create_qp, ibv_create_qp);
 SAME(dbl_modify_qp, ibv_modify_qp);
 SAME(dbl_query_qp, ibv_query_qp);
 SAME(dbl_destroy_qp, ibv_destroy_qp);
+SAME(dbl_create_srq, ibv_create_srq);
+SAME(dbl_modify_srq, ibv_modify_srq);
+SAME(dbl_destroy_srq, ibv_destroy_srq);
 
 void *dbl_function(const char *name)
 {
@@ -911,7 +1063,7 @@ void *dbl_function(const char *name)
 	FUNCTION(query_device) FUNCTION(query_port) FUNCTION(query_gid_table) FUNCTION(get_async_event) FUNCTION(alloc_pd)
 	FUNCTION(dealloc_pd) FUNCTION(reg_mr) FUNCTION(dereg_mr) FUNCTION(create_comp_channel) FUNCTION(destroy_comp_channel)
 	FUNCTION(create_cq) FUNCTION(destroy_cq) FUNCTION(get_cq_event) FUNCTION(create_qp) FUNCTION(modify_qp) FUNCTION(query_qp)
-	FUNCTION(destroy_qp)
+	FUNCTION(destroy_qp) FUNCTION(create_srq) FUNCTION(modify_srq) FUNCTION(destroy_srq)
 	return NULL;
 }
 
@@ -981,8 +1133,8 @@ int dbl_live(char *to, int size)
 	for (int i = 0; i < world.count; i++) {
 		struct device_context *dc = world.devices[i]->open;
 		if (dc)
-			n += snprintf(to + n, (size_t)(size - n), "%s: %d pd %d mr %d channel %d cq %d qp; ", world.devices[i]->dev.name,
-				dc->pds, dc->mrs, dc->channels, dc->cqs, dc->qps);
+			n += snprintf(to + n, (size_t)(size - n), "%s: %d pd %d mr %d channel %d cq %d qp%s; ", world.devices[i]->dev.name,
+				dc->pds, dc->mrs, dc->channels, dc->cqs, dc->qps, dc->srqs ? " and srqs" : "");
 	}
 	pthread_mutex_unlock(&world.mu);
 	return n;
@@ -1080,16 +1232,17 @@ static int memory(uint32_t key, int remote, uint64_t address, uint32_t length, i
 }
 
 // fault takes the queue pair to error: a completion for the receive in use, if
-// there is one, and flushes for the rest.
+// there is one, and flushes for the rest of its own queue.
 static void fault(struct hw_qp *qp, int status, uint32_t vendor)
 {
 	if (status && outstanding(qp) > 0) {
 		struct cqe c = {.qpn = htonl(qp->ibv.qp_num), .syndrome = (uint8_t)status, .vendor = htonl(vendor)};
-		c.counter = htons((uint16_t)qp->used++);
+		c.counter = htons((uint16_t)take(qp));
 		produce((struct hw_cq *)qp->ibv.recv_cq, &c);
 	}
+	enum ibv_qp_state from = qp->ibv.state;
 	qp->ibv.state = IBV_QPS_ERR;
-	flush(qp);
+	flush(qp, from);
 }
 
 int dbl_deliver(uint32_t qpn, const struct dbl_message *m)
@@ -1115,7 +1268,7 @@ int dbl_deliver(uint32_t qpn, const struct dbl_message *m)
 		rc = -EAGAIN;
 		goto out;
 	}
-	struct descriptor *d = &qp->ring[qp->used & (qp->size - 1)];
+	struct descriptor *d = &qp->rq->ring[qp->rq->used & (qp->rq->size - 1)];
 	if (!m->write && m->length) {
 		if (m->length > ntohl(d->length)) {
 			fault(qp, IBV_WC_LOC_LEN_ERR, 0x68);
@@ -1135,9 +1288,8 @@ int dbl_deliver(uint32_t qpn, const struct dbl_message *m)
 		.flags = m->with_imm ? IBV_WC_WITH_IMM : 0,
 		.imm = htonl(m->imm),
 		.byte_count = htonl(m->silent_length ? 0 : m->length),
-		.counter = htons((uint16_t)qp->used),
+		.counter = htons((uint16_t)take(qp)),
 	};
-	qp->used++;
 	rc = produce((struct hw_cq *)qp->ibv.recv_cq, &c);
 out:
 	pthread_mutex_unlock(&world.mu);
@@ -1185,7 +1337,7 @@ int dbl_descriptor(uint32_t qpn, int i, uint64_t *address, uint32_t *length, uin
 	pthread_mutex_lock(&world.mu);
 	struct hw_qp *qp = find(qpn);
 	if (qp && i < outstanding(qp)) {
-		struct descriptor *d = &qp->ring[(qp->used + (uint32_t)i) & (qp->size - 1)];
+		struct descriptor *d = &qp->rq->ring[(qp->rq->used + (uint32_t)i) & (qp->rq->size - 1)];
 		*address = be64toh(d->address);
 		*length = ntohl(d->length);
 		*lkey = ntohl(d->lkey);

@@ -84,6 +84,7 @@ type Port struct{ State, LinkLayer, MTU, Width, Speed int }
 // Limits of a device; 0 is plenty.
 type Limits struct {
 	QP, Receives, CQ, CQE, MR, Reads int
+	SRQ, SharedReceives              int
 	MRBytes                          uint64
 }
 
@@ -138,6 +139,7 @@ func Reset(devices ...Device) {
 		c.port = d.Port.c()
 		l := &c.limits
 		l.max_qp, l.max_qp_wr, l.max_cq, l.max_cqe = or(d.Limits.QP, 1024), or(d.Limits.Receives, 1<<15), or(d.Limits.CQ, 1024), or(d.Limits.CQE, 1<<16)
+		l.max_srq, l.max_srq_wr = or(d.Limits.SRQ, 256), or(d.Limits.SharedReceives, 1<<15)
 		l.max_mr, l.max_pd, l.max_qp_rd_atom, l.max_qp_init_rd_atom = or(d.Limits.MR, 1024), 1024, or(d.Limits.Reads, 16), or(d.Limits.Reads, 16)
 		l.max_mr_size = C.uint64_t(max(d.Limits.MRBytes, 1<<20))
 		if d.Limits.MRBytes == 0 {
@@ -171,6 +173,7 @@ func Functions() map[string]unsafe.Pointer {
 		"fork_init", "get_device_list", "free_device_list", "open_device", "close_device", "query_device", "query_port",
 		"query_gid_table", "get_async_event", "alloc_pd", "dealloc_pd", "reg_mr", "dereg_mr", "create_comp_channel",
 		"destroy_comp_channel", "create_cq", "destroy_cq", "get_cq_event", "create_qp", "modify_qp", "query_qp", "destroy_qp",
+		"create_srq", "modify_srq", "destroy_srq",
 	} {
 		c := C.CString(name)
 		m[name] = C.dbl_function(c)
@@ -179,7 +182,7 @@ func Functions() map[string]unsafe.Pointer {
 	return m
 }
 
-// Fail has a call (a control call, poll_cq, post_recv or req_notify_cq) fail
+// Fail has a call (a control call, poll_cq, post_recv, post_srq_recv or req_notify_cq) fail
 // `times` times (negative: always) after `after` successes; 0: no more.
 func Fail(call string, err syscall.Errno, after, times int) {
 	c := C.CString(call)
@@ -315,7 +318,7 @@ func Complete(qpn uint32, c Completion) error {
 		C.uint32_t(c.Imm), C.uint32_t(c.Length), C.uint32_t(c.VendorError)))
 }
 
-// Posted is how many receives the hardware has.
+// Posted is how many receives the hardware has, of a shared queue all.
 func Posted(qpn uint32) int { return int(C.dbl_posted(C.uint32_t(qpn))) }
 
 // Unacked is how many completion events are not acknowledged.

@@ -32,13 +32,22 @@ type registers struct{ *fabrictest.Fabric }
 
 func (registers) Close() error { return nil }
 
-func description(t *testing.T) *boards.Board {
+// demo is the board whose fabric is software.
+func demo(t *testing.T) *boards.Board {
 	t.Helper()
 	d, err := boards.Load("demo")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// description is that board without its module.
+func description(t *testing.T) *boards.Board {
+	t.Helper()
+	d := *demo(t)
+	d.I2C, d.GPIO, d.Cages = nil, nil, nil
+	return &d
 }
 
 func newBench(t *testing.T) *bench { return newBenchOf(t, nil) }

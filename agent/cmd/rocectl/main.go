@@ -62,6 +62,6 @@ func command() *cobra.Command {
 	f.StringVar(&access.CA, "tls-ca", "", "`file` with the certificates that sign the server's")
 	f.StringVar(&access.Cert, "tls-cert", "", "client certificate `file`")
 	f.StringVar(&access.Key, "tls-key", "", "client key `file`")
-	root.AddCommand(statusCommand(&access), whereCommand(&access), watchCommand(&access), regsCommand(&access), decodeCommand(), doctorCommand(), opticsCommand(&access), bitstreamCommand(), boardsCommand(), accessCommand(), eventsCommand(&access), powerCommand(&access), updateCommand(&access))
+	root.AddCommand(statusCommand(&access), whereCommand(&access), watchCommand(&access), regsCommand(&access), decodeCommand(), doctorCommand(), opticsCommand(&access), bitstreamCommand(), boardsCommand(), accessCommand(), eventsCommand(&access), powerCommand(&access), updateCommand(&access), simCommand())
 	return root
 }

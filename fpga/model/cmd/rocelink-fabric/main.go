@@ -20,7 +20,8 @@ import (
 
 const usage = `rocelink-fabric plays the FPGA: it serves the fabric's registers in a file
 that boardd maps and sends RoCE v2 over UDP from the address that is programmed
-there.
+there. Faults of its module and link are provoked through the socket FILE.sim,
+by rocectl sim.
 
 Example: a fabric that loses one packet in a hundred, the same ones each time
 
@@ -158,6 +159,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, log *slog
 	d, err := model.NewDriver(o.fabric, o.driver)
 	if err != nil {
 		return err
+	}
+	sim, err := model.ServeSim(d.Fabric(), o.registers+".sim")
+	if err != nil {
+		// Frames go without it as well: a path may be too long for a socket.
+		log.Warn("no faults can be provoked", "err", err)
+	} else {
+		defer closing(sim)
 	}
 	fmt.Fprintf(stdout, "rocelink-fabric ready: %d queue pairs, registers in %s\n", o.fabric.QueuePairs, o.registers)
 	err = d.Run(ctx)

@@ -24,6 +24,8 @@ import (
 	"rocelink/fpga/roce"
 )
 
+//go:generate go run ./gen
+
 //go:embed */board.yaml
 var files embed.FS
 

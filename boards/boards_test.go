@@ -342,3 +342,33 @@ func TestPeripherals(t *testing.T) {
 		}
 	}
 }
+
+// A switch behind another one has an address too.
+func TestNestedSwitches(t *testing.T) {
+	nested := func(clock string) string {
+		return good + `
+i2c:
+  - {name: a, driver: linux, device: /dev/i2c-1, switches: [{part: pca9548, address: 0x74}, {part: pca9544, address: 0x75, nested: true}]}
+cages:
+  - {name: q, form: qsfp28, i2c: a, route: [{switch: 0x74, channel: 7}, {switch: 0x75, channel: 1}]}
+  - {name: r, form: qsfp28, i2c: a, route: [{switch: 0x74, channel: 7}, {switch: 0x75, channel: 2}]}
+clocks:
+  - {name: c, driver: si570, hz: 156.25e6, factory: 300e6, i2c: a, ` + clock + `}
+`
+	}
+	for _, c := range []struct{ clock, field string }{
+		{"route: [{switch: 0x74, channel: 7}], address: 0x5d", ""},
+		{"route: [{switch: 0x74, channel: 6}], address: 0x75", ""}, // never seen with it
+		{"route: [{switch: 0x74, channel: 7}], address: 0x75", "clocks[0].address"},
+		{"route: [{switch: 0x74, channel: 7}, {switch: 0x75, channel: 0}], address: 0x75", "clocks[0].address"},
+		{"address: 0x75", "clocks[0].address"},
+		{"route: [{switch: 0x74, channel: 7}, {switch: 0x75, channel: 0}], address: 0x74", "clocks[0].address"},
+		{"route: [{switch: 0x74, channel: 7}, {switch: 0x75, channel: 1}], address: 0x50", "clocks[0].address"},
+		{"route: [{switch: 0x75, channel: 1}], address: 0x5d", "clocks[0].route[0].switch"},
+	} {
+		_, err := Parse([]byte(nested(c.clock)))
+		if c.field == "" && err != nil || c.field != "" && (!errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(), "board description: "+c.field+":")) {
+			t.Errorf("%s: %v, want %q", c.clock, err, c.field)
+		}
+	}
+}

@@ -61,11 +61,13 @@ type survey struct {
 	spans []span
 	users []user
 	lines map[Line]string // without polarity → field
+	// nested are the switches behind others that were taken, by where they are.
+	nested map[string]bool
 }
 
 // checkHardware checks what cages and clocks hang on.
 func (b *Board) checkHardware() error {
-	s := &survey{Board: b, lines: map[Line]string{}}
+	s := &survey{Board: b, lines: map[Line]string{}, nested: map[string]bool{}}
 	s.spans = []span{
 		{"roce", b.RoCE.Aperture, uint64(b.RoCE.Offset), uint64(b.RoCE.Offset) + roceSpan},
 		{"mac", b.MAC.Aperture, uint64(b.MAC.Offset), uint64(b.MAC.Offset) + macSpan},
@@ -189,7 +191,8 @@ func (s *survey) bus(field, name string) (I2C, error) {
 	return I2C{}, invalid(field, "%q is not among i2c", name)
 }
 
-// route checks a way through switches.
+// route checks a way through switches and takes the addresses of those behind
+// another.
 func (s *survey) route(field string, d I2C, route []Hop) error {
 	for n, h := range route {
 		field := fmt.Sprintf("%s.route[%d]", field, n)
@@ -203,6 +206,18 @@ func (s *survey) route(field string, d I2C, route []Hop) error {
 		}
 		if c, _ := Channels(w.Part); h.Channel < 0 || h.Channel >= c {
 			return invalid(field+".channel", "%d, want 0 to %d (%s)", h.Channel, c-1, w.Part)
+		}
+		if n == 0 {
+			continue // taken with the bus
+		}
+		// Several routes may lead through the same one.
+		key := fmt.Sprint(d.Name, route[:n], h.Switch)
+		if s.nested[key] {
+			continue
+		}
+		s.nested[key] = true
+		if err := s.address(user{field: field + ".switch", bus: d.Name, route: route[:n], address: h.Switch}); err != nil {
+			return err
 		}
 	}
 	return nil

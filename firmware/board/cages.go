@@ -188,7 +188,9 @@ func (b *Board) tellCage(c *cage, s optics.State, now time.Time) {
 			text += ": " + s.Problem
 		}
 		b.emit("module-inserted", "cage %s: %s", s.Cage, text)
-		b.renewLink()
+		if b.ofPort(c.desc) {
+			b.renewLink()
+		}
 	}
 	var fresh []string
 	for _, a := range s.Module.Alarms {

@@ -43,7 +43,9 @@ type caged struct {
 	pins   pins
 }
 
-func newCaged(t *testing.T) *caged {
+func newCaged(t *testing.T) *caged { return newCagedOf(t, func(*boards.Board) {}) }
+
+func newCagedOf(t *testing.T, change func(*boards.Board)) *caged {
 	x := &caged{socket: &opticstest.Socket{}, pins: pins{}}
 	for n := range 3 {
 		x.pins[n] = opticstest.NewPin(fmt.Sprint(n), gpio.High)
@@ -59,6 +61,7 @@ func newCaged(t *testing.T) *caged {
 		Name: "qsfp0", Form: "qsfp28", I2C: "i2c0", Route: []boards.Hop{{Switch: 0x74, Channel: 2}},
 		Present: line(linePresent), Reset: line(lineReset), LPMode: line(lineLPMode),
 	}}
+	change(&d)
 	x.bench = newBenchOf(t, func(c *Config) {
 		c.Description = &d
 		c.Wiring = wiring.Config{
@@ -329,6 +332,33 @@ func TestBitstream(t *testing.T) {
 		if w.Offset != uint32(regs.CoreScratch) { // the probe's
 			t.Errorf("wrote %v", w)
 		}
+	}
+}
+
+// A cage that carries no lane of the port is watched, and the link does not wait
+// for its module nor blame it.
+func TestCageOfNoLane(t *testing.T) {
+	x := newCagedOf(t, func(d *boards.Board) {
+		d.Cages[0].Lanes = []int{1, 2, 3, 4}
+		d.Cages = append(d.Cages, boards.Cage{Name: "qsfp1", Form: "qsfp28", I2C: "i2c0", Route: []boards.Hop{{Switch: 0x74, Channel: 3}}})
+	})
+	other := &opticstest.Socket{}
+	x.bus.Switches[0].Channels[3] = []*opticstest.Socket{other}
+	x.f.SetRx(0xC0)
+	x.run(2 * time.Second)
+	if s := x.b.Status().Link; s.State != string(link.Module) || s.Cage != "qsfp0" {
+		t.Errorf("without modules: %+v", s)
+	}
+	x.f.SetRx(fabrictest.GoodRx)
+	x.ready()
+	s := x.b.Status()
+	if !slices.Equal(s.Link.Cages, []string{"qsfp0"}) || s.Link.Cause != "" || len(s.Modules) != 2 || s.Modules[1].Phase == "ready" {
+		t.Errorf("%+v, %+v", s.Link, s.Modules)
+	}
+	other.Module, other.ReadyAt = opticstest.SR4().Module(), x.now
+	x.run(4 * time.Second)
+	if s := x.b.Status(); s.Modules[1].Phase != "ready" || !s.Link.Up || s.Link.Losses != 0 {
+		t.Errorf("%+v, %+v", s.Link, s.Modules)
 	}
 }
 

@@ -1,8 +1,10 @@
 package board
 
 import (
+	"slices"
 	"time"
 
+	"rocelink/boards"
 	"rocelink/firmware/diagnose"
 	"rocelink/firmware/link"
 	"rocelink/firmware/optics"
@@ -31,7 +33,7 @@ func (b *Board) judge(now time.Time) {
 	s := b.link
 	in.Starting = (s.State == link.Align || s.State == link.Settle) && s.Vain == 1 && now.Sub(s.Entered) < linkGrace
 	for _, c := range b.cages {
-		if c == nil {
+		if c == nil || !b.ofPort(c.desc) {
 			continue
 		}
 		st, at := c.last(now)
@@ -56,12 +58,22 @@ func (b *Board) tellDown() {
 	b.emit("link-down", "%s: %s", b.finding.Text, b.finding.Remedy)
 }
 
+// ofPort reports whether a cage carries the port: one that has lanes of it, or any
+// where the description gives lanes to none. The others are watched and shown, and
+// the link does not wait for them.
+func (b *Board) ofPort(d boards.Cage) bool {
+	return len(d.Lanes) > 0 || !slices.ContainsFunc(b.cfg.Description.Cages, func(c boards.Cage) bool { return len(c.Lanes) > 0 })
+}
+
 // ready tells what the transceivers must wait for.
 func (b *Board) ready() link.State {
 	if !b.clocksReady() {
 		return link.Clock
 	}
-	for _, c := range b.cages {
+	for i, c := range b.cages {
+		if !b.ofPort(b.cfg.Description.Cages[i]) {
+			continue
+		}
 		if c == nil {
 			return link.Module
 		}

@@ -27,7 +27,9 @@ func (b *Board) status(now time.Time) rocelink.BoardStatus {
 		s.Link.FEC = b.cfg.FEC
 	}
 	for _, c := range b.cfg.Description.Cages {
-		s.Link.Cages = append(s.Link.Cages, c.Name)
+		if b.ofPort(c) {
+			s.Link.Cages = append(s.Link.Cages, c.Name)
+		}
 	}
 	s.Modules, s.Clocks = b.modules(now), b.clockRecords()
 	if list := b.sensors.Load(); list != nil {

@@ -44,8 +44,7 @@ func openAgain(asked string, was verbs.Device, log *slog.Logger) (verbs.Device, 
 	if was.Attributes().Provider != ibverbsName {
 		return openDevice(asked, log)
 	}
-	name := sameDevice(asked, was.Name())
-	return open(ibverbs.New(ibverbs.Config{}), name, name)
+	return ibverbs.New(ibverbs.Config{}).Open(sameDevice(asked, was.Name()))
 }
 
 // sameDevice is the name that asks for one device, and for the addresses of it

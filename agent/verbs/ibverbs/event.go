@@ -45,7 +45,7 @@ func (d *device) watch() {
 			return
 		case rc == 2:
 			if d.vanished() {
-				d.lost(fmt.Sprintf("%s was removed: its entry in sysfs is gone, and the kernel waits for its users", d.name))
+				d.lost(fmt.Sprintf("%s is gone from sysfs", d.name))
 			}
 			next = time.Now().Add(presence)
 			continue

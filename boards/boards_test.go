@@ -372,3 +372,19 @@ clocks:
 		}
 	}
 }
+
+// The cages of a VPK120 share a channel; what its page says to move the port to the
+// other one does so.
+func TestSharedChannel(t *testing.T) {
+	b, err := Parse([]byte("base: vpk120\ncages: [{name: qsfp0, lanes: []}, {name: qsfp1, lanes: [1, 2, 3, 4]}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b.Cages) != 2 || len(b.Cages[0].Lanes) != 0 || len(b.Cages[1].Lanes) != 4 || b.Cages[0].ModSel.Number != 2 || b.Cages[1].ModSel.Number != 3 {
+		t.Errorf("%+v", b.Cages)
+	}
+	// Without ModSel both would answer.
+	if _, err := Parse([]byte("base: vpk120\ncages: [{name: qsfp1, modsel: null}]")); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "cages[1].route") {
+		t.Errorf("%v", err)
+	}
+}

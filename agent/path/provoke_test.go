@@ -465,7 +465,7 @@ func TestProvokedSlowConsumer(t *testing.T) {
 
 func TestProvokedLink(t *testing.T) {
 	for _, tc := range []struct{ flags, rule, words string }{
-		{"--link-dark", "link-no-signal", "no"},
+		{"--link-dark", "lane-dark", "no light on all 4 lanes"},
 		{"--link-fec=off", "fec-mismatch", "FEC differs from the peer"},
 		{"--link-remote-fault", "link-remote-fault", "does not see us"},
 		{"--link-high-ber", "link-high-ber", "bit error rate is high"},
@@ -475,6 +475,43 @@ func TestProvokedLink(t *testing.T) {
 			r.open("verb=send,frame=4KiB,rate=50M", nil, nil)
 			r.expect(tc.rule, path.MACOut, "link down", tc.words)
 		})
+	}
+}
+
+// sim asks the fabric's socket for a fault.
+func (r *rig) sim(request string) {
+	r.t.Helper()
+	c, err := net.Dial("unix", r.registers+".sim")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := fmt.Fprintln(c, request); err != nil {
+		r.t.Fatal(err)
+	}
+	var reply struct{ Error string }
+	if err := json.NewDecoder(c).Decode(&reply); err != nil || reply.Error != "" {
+		r.t.Fatalf("%s: %q, %v", request, reply.Error, err)
+	}
+}
+
+// A link that was good is lost for what the module and the MAC tell apart, and
+// comes back.
+func TestProvokedModule(t *testing.T) {
+	r := newRig(t)
+	r.open("verb=send,frame=4KiB,rate=50M", nil, nil)
+	r.awaitInOrder()
+	for _, tc := range []struct {
+		do, rule string
+		words    []string
+	}{
+		{`"dark","args":["3"]`, "lane-dark", []string{"lane 3 dark since", "link down", "no light on lane 3 of cage qsfp0"}},
+		{`"fec-mismatch"`, "fec-mismatch", []string{"link down", "FEC differs from the peer"}},
+	} {
+		r.sim(`{"do":` + tc.do + `}`)
+		r.expect(tc.rule, path.MACOut, tc.words...)
+		r.sim(`{"do":"clear"}`)
+		r.awaitInOrder()
 	}
 }
 

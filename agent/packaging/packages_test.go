@@ -60,6 +60,7 @@ var contents = map[string]os.FileMode{
 	"etc/rocelink/rocelinkd.yaml":                     0o644,
 	"usr/share/doc/rocelink/README.packaging.md":      0o644,
 	"usr/share/doc/rocelink/README.doctor.md":         0o644,
+	"usr/share/doc/rocelink/README.access.md":         0o644,
 	"usr/share/doc/rocelink/CONTRACT.md":              0o644,
 	"usr/share/doc/rocelink/CHANGELOG.md":             0o644,
 	"usr/share/doc/rocelink/third-party-licences.txt": 0o644,
@@ -287,6 +288,13 @@ func TestUnit(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(root, "usr/lib/systemd/system", unit), text, 0o644); err != nil {
 			t.Fatal(err)
 		}
+	}
+	// What every Debian has and a scratch root has not.
+	if err := os.MkdirAll(filepath.Join(root, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "bin/kill"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
 	}
 	cmd := exec.Command("systemd-analyze", "verify", "--root="+root, "--man=no", "--recursive-errors=no", "rocelinkd.service")
 	out, err := cmd.CombinedOutput()

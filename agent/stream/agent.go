@@ -5,9 +5,11 @@
 // the queue pair, posts the receives, asks the board to open, brings the queue
 // pair up, starts the receive loop and asks the board to start; then it renews
 // the lease. When the board restarts, or a queue pair fails, it sets up again
-// with fresh numbers. When it is told to end, it stops the source, waits for
-// what is under way, compares both sides' counts and closes everything in
-// reverse order.
+// with fresh numbers. When the device is removed, it closes everything of it, in
+// the same order as at an end, and sets up again when the device is back; what
+// consumers still hold of a stream's memory stays readable. When it is told to
+// end, it stops the source, waits for what is under way, compares both sides'
+// counts and closes everything in reverse order.
 package stream
 
 import (

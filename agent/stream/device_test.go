@@ -195,3 +195,39 @@ func TestStreamsWaitForAnAddress(t *testing.T) {
 		t.Errorf("result %+v", res)
 	}
 }
+
+// What a board refuses to a link-local address it may not refuse to the one that
+// takes its place.
+func TestRefusalOfALinkLocalAddress(t *testing.T) {
+	b := newBench(t)
+	defer b.close(t)
+	dev := b.provider.Devices()[0]
+	proper, err := dev.Port()
+	if err != nil {
+		t.Fatal(err)
+	}
+	makeshift := proper
+	makeshift.Address = netip.MustParseAddr("fe80::1%eth1")
+	dev.SetPort(makeshift)
+	b.board.refuse[rocelink.EndpointOpen] = rocelink.Refuse(rocelink.CodeBadRequest, "address: no zone")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	s, err := b.agent.Open(ctx, Spec{Name: "s", Board: "demo", Slots: 4, Sink: SinkDiscard}, discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool {
+		h := s.status()
+		return h.State == StateWaiting && strings.Contains(h.Problem, "no zone") && strings.Contains(h.Problem, "fe80::1%eth1")
+	})
+	b.board.mu.Lock()
+	delete(b.board.refuse, rocelink.EndpointOpen)
+	b.board.mu.Unlock()
+	dev.SetPort(proper)
+	dev.Emit(verbs.Event{Kind: verbs.EventGIDChange, Cause: "it has one"})
+	await(t, b.board)
+	cancel()
+	if r := result(t, s); r.Problem != "" || r.Sessions != 1 {
+		t.Errorf("result %+v", r)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -221,17 +222,33 @@ func (s *Stream) run(ctx context.Context) {
 // once opens a session and keeps it to its end: nil if that came in order. The
 // device is in use meanwhile.
 func (s *Stream) once(ctx context.Context) (opened bool, err error) {
-	if _, err := s.agent.acquire(); err != nil {
+	dev, err := s.agent.acquire()
+	if err != nil {
 		return false, err
 	}
 	defer s.agent.release()
+	makeshift := linkLocal(dev)
 	session, err := s.open()
 	if err != nil {
+		if makeshift.IsValid() && rocelink.CodeOf(err) == rocelink.CodeBadRequest {
+			// Not for good: the address may be why.
+			err = fmt.Errorf("%v; this was asked from %v: the stream opens again when there is a better address (ip address add)", err, makeshift)
+		}
 		return false, err
 	}
 	err = s.keep(ctx, session)
 	s.conclude(session, err)
 	return true, err
+}
+
+// linkLocal is the device's address if it is a link-local IPv6 one, which an
+// interface has before it is given another and boards may refuse.
+func linkLocal(dev verbs.Device) netip.Addr {
+	port, err := dev.Port()
+	if err == nil && port.Address.Is6() && port.Address.IsLinkLocalUnicast() {
+		return port.Address
+	}
+	return netip.Addr{}
 }
 
 func pause(ctx context.Context, d time.Duration) {

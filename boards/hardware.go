@@ -61,13 +61,15 @@ type survey struct {
 	spans []span
 	users []user
 	lines map[Line]string // without polarity → field
+	// modules are blocks that are claimed already: bus and lines share one.
+	modules map[Block]bool
 	// nested are the switches behind others that were taken, by where they are.
 	nested map[string]bool
 }
 
 // checkHardware checks what cages and clocks hang on.
 func (b *Board) checkHardware() error {
-	s := &survey{Board: b, lines: map[Line]string{}, nested: map[string]bool{}}
+	s := &survey{Board: b, lines: map[Line]string{}, modules: map[Block]bool{}, nested: map[string]bool{}}
 	s.spans = []span{
 		{"roce", b.RoCE.Aperture, uint64(b.RoCE.Offset), uint64(b.RoCE.Offset) + roceSpan},
 		{"mac", b.MAC.Aperture, uint64(b.MAC.Offset), uint64(b.MAC.Offset) + macSpan},
@@ -104,6 +106,18 @@ func (s *survey) claim(field, aperture string, offset uint32, size uint64) error
 		}
 	}
 	s.spans = append(s.spans, n)
+	return nil
+}
+
+// claimModules takes the software fabric's block of modules.
+func (s *survey) claimModules(field string, k Block) error {
+	if s.modules[k] {
+		return nil
+	}
+	if err := s.claim(field, k.Aperture, k.Offset, modulesSpan); err != nil {
+		return err
+	}
+	s.modules[k] = true
 	return nil
 }
 
@@ -148,7 +162,7 @@ func (s *survey) buses() error {
 			}
 		}
 		if d.Driver == "fabric" {
-			if err := s.checkBlock(field, Block{d.Aperture, d.Offset}, modulesSpan); err != nil {
+			if err := s.claimModules(field, Block{d.Aperture, d.Offset}); err != nil {
 				return err
 			}
 		}
@@ -246,7 +260,7 @@ func (s *survey) groups() error {
 				return err
 			}
 		case "fabric":
-			if err := s.checkBlock(field, Block{g.Aperture, g.Offset}, modulesSpan); err != nil {
+			if err := s.claimModules(field, Block{g.Aperture, g.Offset}); err != nil {
 				return err
 			}
 		case "tca6416":

@@ -141,16 +141,16 @@ func TestThrough(t *testing.T) {
 
 func TestInFabric(t *testing.T) {
 	d := &boards.Board{
-		I2C: []boards.I2C{{Name: "ps", Driver: Linux}, {Name: "pl", Driver: AXI}},
+		I2C: []boards.I2C{{Name: "ps", Driver: Linux}, {Name: "pl", Driver: AXI}, {Name: "soft", Driver: Fabric}},
 		GPIO: []boards.GPIO{
-			{Name: "lines", Driver: Linux}, {Name: "core", Driver: AXI}, {Name: "exp", Driver: Tca6416, I2C: "ps"}, {Name: "expPL", Driver: Tca6416, I2C: "pl"},
+			{Name: "lines", Driver: Linux}, {Name: "core", Driver: AXI}, {Name: "played", Driver: Fabric}, {Name: "exp", Driver: Tca6416, I2C: "ps"}, {Name: "expPL", Driver: Tca6416, I2C: "pl"},
 		},
 	}
 	for _, c := range []struct {
 		bus, line string
 		want      bool
 	}{
-		{"ps", "", false}, {"pl", "", true}, {"ps", "lines", false}, {"ps", "core", true}, {"ps", "exp", false}, {"ps", "expPL", true}, {"none", "none", false},
+		{"ps", "", false}, {"pl", "", true}, {"ps", "lines", false}, {"ps", "core", true}, {"ps", "exp", false}, {"ps", "expPL", true}, {"none", "none", false}, {"soft", "", true}, {"ps", "played", true},
 	} {
 		var l *boards.Line
 		if c.line != "" {

@@ -29,6 +29,13 @@ import (
 //go:embed */board.yaml
 var files embed.FS
 
+//go:embed template.yaml
+var template []byte
+
+// Template is a description with every section and what it means, to begin a new
+// one with.
+func Template() []byte { return slices.Clone(template) }
+
 // Errors of Load, LoadFile and Parse.
 var (
 	// ErrUnknown: no description of that name is built in.

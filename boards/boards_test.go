@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -387,4 +388,30 @@ func TestSharedChannel(t *testing.T) {
 	if _, err := Parse([]byte("base: vpk120\ncages: [{name: qsfp1, modsel: null}]")); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "cages[1].route") {
 		t.Errorf("%v", err)
 	}
+}
+
+// The template is valid and has every field there is.
+func TestTemplate(t *testing.T) {
+	b, err := Parse(Template())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u := append(b.Unset(), b.Unknown[1:]...); len(u) > 0 || len(b.Unsourced()) > 0 {
+		t.Errorf("unset %v, without a source %v", u, b.Unsourced())
+	}
+	var walk func(reflect.Type)
+	walk = func(typ reflect.Type) {
+		switch typ.Kind() {
+		case reflect.Pointer, reflect.Slice:
+			walk(typ.Elem())
+		case reflect.Struct:
+			for f := range typ.Fields() {
+				if name := f.Tag.Get("yaml"); !strings.Contains(string(Template()), name+":") {
+					t.Errorf("the template has no %s of %s", name, typ.Name())
+				}
+				walk(f.Type)
+			}
+		}
+	}
+	walk(reflect.TypeFor[Board]())
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -46,17 +47,7 @@ func checkBoard(file string) boardCheck {
 
 func boardsCommand() *cobra.Command {
 	c := &cobra.Command{Use: "boards", Short: "List, show and check board descriptions"}
-	c.AddCommand(boardsList(), &cobra.Command{
-		Use: "show BOARD", Short: "Print a built-in description", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := boards.Description(args[0])
-			if err != nil {
-				return err
-			}
-			_, err = cmd.OutOrStdout().Write(text)
-			return err
-		},
-	})
+	c.AddCommand(boardsList(), boardsShow())
 	var asJSON bool
 	check := &cobra.Command{
 		Use: "check FILE...", Short: "Check board descriptions", Args: cobra.MinimumNArgs(1),
@@ -145,5 +136,29 @@ func boardsList() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	return c
+}
+
+func boardsShow() *cobra.Command {
+	var template bool
+	c := &cobra.Command{
+		Use: "show BOARD | --template", Short: "Print a built-in description, or one to begin with", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			var text []byte
+			switch {
+			case template == (len(args) == 1):
+				return errors.New("give a board, or --template")
+			case template:
+				text = boards.Template()
+			default:
+				if text, err = boards.Description(args[0]); err != nil {
+					return err
+				}
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		},
+	}
+	c.Flags().BoolVar(&template, "template", false, "print a description with every section and its meaning")
 	return c
 }

@@ -83,8 +83,13 @@ func TestBoardsShow(t *testing.T) {
 	if _, err := runBoards(t, "show", "nothing"); !errors.Is(err, boards.ErrUnknown) {
 		t.Errorf("%v", err)
 	}
-	if _, err := runBoards(t, "show"); err == nil {
-		t.Error("shows nothing without an error")
+	if text, err := runBoards(t, "show", "--template"); err != nil || text != string(boards.Template()) {
+		t.Errorf("%v: %s", err, text)
+	}
+	for _, args := range [][]string{{"show"}, {"show", "demo", "--template"}, {"show", "demo", "zcu111"}} {
+		if _, err := runBoards(t, args...); err == nil {
+			t.Errorf("%v is taken", args)
+		}
 	}
 }
 

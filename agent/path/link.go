@@ -83,8 +83,9 @@ func (e *evidence) link() *Link {
 		}
 		o.Lanes = append(o.Lanes, m.Lanes[:min(len(m.Lanes), maxLanes)]...)
 		for _, a := range slices.Concat(m.Alarms, m.Warnings) {
-			if len(o.Alarms) < maxLanes {
-				o.Alarms = append(o.Alarms, brief(a))
+			// What is beyond an alarm's threshold is beyond the warning's too.
+			if a = brief(a); len(o.Alarms) < maxLanes && !slices.Contains(o.Alarms, a) {
+				o.Alarms = append(o.Alarms, a)
 			}
 		}
 		l.Optics = append(l.Optics, o)

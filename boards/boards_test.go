@@ -143,6 +143,9 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("model: [1"))
 	f.Add([]byte("a: &a [*a]"))
 	f.Add([]byte("apertures: [{base: 1e99}]"))
+	f.Add([]byte("base: x410\ncages: []\nclocks: []"))
+	f.Add([]byte("base: zcu111\nsources: [{fields: 7}]\ni2c: []"))
+	f.Add(Template())
 	for _, n := range Names() {
 		b, err := files.ReadFile(n + "/board.yaml")
 		if err != nil {
@@ -414,4 +417,30 @@ func TestTemplate(t *testing.T) {
 		}
 	}
 	walk(reflect.TypeFor[Board]())
+}
+
+// A section can be done without: what is unknown of it need not be set then.
+func TestEmptied(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		open int
+	}{
+		{"base: x410", 1}, {"base: x410\ncages: []", 0}, {"base: 250-soc\ncages: []", 0}, {"base: sidewinder100\ncages: []", 0},
+		{"base: zcu111\ncages: []", 2}, {"base: zcu111\nclocks: []", 1}, {"base: zcu111\ncages: []\nclocks: []\ni2c: []", 0},
+		{"base: vck190\nclocks: []", 1},
+	} {
+		b, err := Parse([]byte(c.text))
+		if err != nil {
+			t.Errorf("%q: %v", c.text, err)
+			continue
+		}
+		if open := b.Unset(); len(open) != c.open || len(b.Unsourced()) > 0 {
+			t.Errorf("%q: open %v, want %d; without a source %v", c.text, open, c.open, b.Unsourced())
+		}
+	}
+	for _, text := range []string{"base: x410\ncages: null", "base: x410\nunknown: 7\ncages: []", "base: x410\nsources: [7]\ncages: []", "base: x410\nunknown: []\nsources: []"} {
+		if _, err := Parse([]byte(text)); err != nil && !errors.Is(err, ErrInvalid) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
 }

@@ -13,7 +13,9 @@ import (
 
 // overlay lays a description over the built-in one it names as base. Without a
 // base it is the description itself. Sections are merged field by field, lists
-// of named things by the name; any other list replaces that of the base.
+// of named things by the name; any other list replaces that of the base, and so
+// does an empty one: "cages: []" is a board without cages, of which the base's
+// unknown and sources then say nothing.
 func overlay(data []byte) ([]byte, error) {
 	var head struct {
 		Base string `yaml:"base"`
@@ -43,7 +45,45 @@ func overlay(data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	delete(from, "base")
-	return yaml.Marshal(merge(to, from))
+	merge(to, from)
+	for section, v := range from {
+		if list, ok := v.([]any); ok && len(list) == 0 {
+			forget(to, section)
+		}
+	}
+	return yaml.Marshal(to)
+}
+
+// forget drops what unknown and sources say of a section that was emptied.
+func forget(b map[string]any, section string) {
+	within := func(field any) bool {
+		s, _ := field.(string)
+		return strings.HasPrefix(s, section+"[")
+	}
+	of := func(key string) []any {
+		list, _ := b[key].([]any)
+		return list
+	}
+	if _, ok := b["unknown"]; ok {
+		b["unknown"] = slices.DeleteFunc(of("unknown"), func(u any) bool {
+			m, _ := u.(map[string]any)
+			return within(m["field"])
+		})
+	}
+	for _, s := range of("sources") {
+		if m, _ := s.(map[string]any); m != nil {
+			if fields, ok := m["fields"].([]any); ok {
+				m["fields"] = slices.DeleteFunc(fields, within)
+			}
+		}
+	}
+	if _, ok := b["sources"]; ok {
+		b["sources"] = slices.DeleteFunc(of("sources"), func(s any) bool {
+			m, _ := s.(map[string]any)
+			fields, ok := m["fields"].([]any)
+			return ok && len(fields) == 0
+		})
+	}
 }
 
 func merge(to, from any) any {
@@ -59,7 +99,7 @@ func merge(to, from any) any {
 		return to
 	case []any:
 		to, ok := to.([]any)
-		if !ok || !named(to) || !named(from) {
+		if !ok || len(from) == 0 || !named(to) || !named(from) {
 			return from
 		}
 		for _, v := range from {

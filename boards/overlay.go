@@ -11,20 +11,30 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
+// Base is the built-in board that a description is laid over; empty when there is
+// none.
+func Base(data []byte) string {
+	var head struct {
+		Base string `yaml:"base"`
+	}
+	if yaml.Unmarshal(data, &head) != nil {
+		return ""
+	}
+	return head.Base
+}
+
 // overlay lays a description over the built-in one it names as base. Without a
 // base it is the description itself. Sections are merged field by field, lists
 // of named things by the name; any other list replaces that of the base, and so
 // does an empty one: "cages: []" is a board without cages, of which the base's
 // unknown and sources then say nothing.
 func overlay(data []byte) ([]byte, error) {
-	var head struct {
-		Base string `yaml:"base"`
-	}
-	if err := yaml.Unmarshal(data, &head); err != nil || head.Base == "" {
+	base := Base(data)
+	if base == "" {
 		return data, nil // what is wrong is told by the strict reading
 	}
-	if !slices.Contains(Names(), head.Base) {
-		return nil, invalid("base", "%q is not built in: %s are", head.Base, strings.Join(Names(), ", "))
+	if !slices.Contains(Names(), base) {
+		return nil, invalid("base", "%q is not built in: %s are", base, strings.Join(Names(), ", "))
 	}
 	var mine struct {
 		Base  string `yaml:"base"`
@@ -33,7 +43,7 @@ func overlay(data []byte) ([]byte, error) {
 	if err := yaml.NewDecoder(bytes.NewReader(data), yaml.DisallowUnknownField()).Decode(&mine); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	below, err := files.ReadFile(path.Join(head.Base, "board.yaml"))
+	below, err := files.ReadFile(path.Join(base, "board.yaml"))
 	if err != nil {
 		return nil, err
 	}

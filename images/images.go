@@ -122,6 +122,10 @@ func loadBoard(name string) (*board, error) {
 		if err == nil && b.Boot != nil && b.Boot.DeviceTree != "" {
 			b.file = filepath.Join(dir, b.Boot.DeviceTree)
 			b.tree, err = os.ReadFile(b.file)
+			if base := boards.Base(b.text); base != "" && errors.Is(err, os.ErrNotExist) {
+				b.file = base + "/" + b.Boot.DeviceTree
+				b.tree, err = boards.DeviceTree(base, b.Boot.DeviceTree)
+			}
 		}
 	} else {
 		if b.Board, err = boards.Load(name); err == nil {

@@ -567,3 +567,22 @@ func TestFailureKeeps(t *testing.T) {
 		t.Error("the card was changed by a build that failed")
 	}
 }
+
+// A description over a built-in board takes that one's device tree, unless it has
+// its own beside it.
+func TestBoardOverAnother(t *testing.T) {
+	dir := t.TempDir()
+	file := write(t, filepath.Join(dir, "mine.yaml"), []byte("base: rfsoc4x2\nmodel: Mine\n"))
+	want, err := boards.DeviceTree("rfsoc4x2", "board.dts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := loadBoard(file)
+	if err != nil || b.name != "mine" || b.Model != "Mine" || !bytes.Equal(b.tree, want) {
+		t.Fatalf("%v, %+v", err, b)
+	}
+	write(t, filepath.Join(dir, "board.dts"), []byte("/dts-v1/;"))
+	if b, err = loadBoard(file); err != nil || string(b.tree) != "/dts-v1/;" {
+		t.Errorf("%v, %q", err, b.tree)
+	}
+}

@@ -106,7 +106,9 @@ image: $(BIN)/rocelink-image
 	@$(BIN)/rocelink-image build --board '$(BOARD)' --out '$(BUILD)/$(BOARD)' --cache '$(BUILD)/cache' $(if $(SIGN),--sign '$(SIGN)')
 
 run-board: build image
-	@exec $(BIN)/rocelink-image run --board '$(BOARD)' --serve-nats 127.0.0.1:4222 --fabric $(BIN)/rocelink-fabric
+	@mkdir -p $(BUILD)/demo
+	@exec $(BIN)/rocelink-image run --board '$(BOARD)' --serve-nats 127.0.0.1:4222 --fabric $(BIN)/rocelink-fabric \
+		--fabric-arg=--sim=$(BUILD)/demo/fabric.regs.sim
 
 FORCE:
 

@@ -310,6 +310,7 @@ func (r *run) build(summary string) {
 		if r.Image != "" {
 			run = append(run, "--image", r.Image)
 		}
+		run = append(run, "--fabric-arg", "--sim="+registers+".sim")
 		for _, a := range fabric[2:] { // it chooses the register file itself
 			run = append(run, "--fabric-arg", a)
 		}

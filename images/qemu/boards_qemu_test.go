@@ -118,6 +118,23 @@ func TestBoards(t *testing.T) {
 	}
 }
 
+// provoke sends a line to the socket of the software fabric.
+func provoke(t *testing.T, socket, line string) {
+	t.Helper()
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := fmt.Fprintln(c, line); err != nil {
+		t.Fatal(err)
+	}
+	var reply struct{ Error string }
+	if err := json.NewDecoder(c).Decode(&reply); err != nil || reply.Error != "" {
+		t.Fatalf("%s: %q, %v", line, reply.Error, err)
+	}
+}
+
 // running is a board that runs, with what it says.
 type running struct {
 	testing.TB
@@ -226,8 +243,9 @@ func (r *running) wait(what string, limit time.Duration, want func(st *rocelink.
 func whatever(*rocelink.BoardStatus) bool { return true }
 
 func testBoard(t *testing.T, name string, b *boards.Board, fabric, agent, address string) {
+	sim := filepath.Join(t.TempDir(), "sim")
 	r := start(t, name, name, qemu.Config{
-		Board: b, Fabric: []string{fabric}, Arguments: []string{"rocelink.address=" + address, "rocelink.shell=1"},
+		Board: b, Fabric: []string{fabric, "--sim", sim}, Arguments: []string{"rocelink.address=" + address, "rocelink.shell=1"},
 	}, images.Config{Shell: "busybox"})
 	first := r.wait("a status", bootLimit, whatever)
 	now := time.Now()
@@ -247,6 +265,18 @@ func testBoard(t *testing.T, name string, b *boards.Board, fabric, agent, addres
 
 	// A stream of the host agent's, every frame checked.
 	stream(t, r.ctx, agent, r.server.ClientURL(), name, strings.Replace(address, ".41.", ".42.", 1))
+
+	// The module behind the I2C of the fabric: a lane goes dark, the board names
+	// it, and the link comes back with the light.
+	r.wait("a module", time.Minute, func(st *rocelink.BoardStatus) bool {
+		return len(st.Modules) == 1 && st.Modules[0].Phase == "ready" && len(st.Modules[0].Lanes) == 4
+	})
+	provoke(t, sim, `{"do":"dark","args":["3"]}`)
+	r.wait("the cause", time.Minute, func(st *rocelink.BoardStatus) bool {
+		return !st.Link.Up && st.Link.Cause == rocelink.CauseNoLight && st.Link.Lane == 3
+	})
+	provoke(t, sim, `{"do":"clear"}`)
+	r.wait("the link again", time.Minute, func(st *rocelink.BoardStatus) bool { return st.Link.Up && st.Link.Cause == "" })
 
 	// The NATS server goes and comes back; the board is the same one.
 	r.server.Shutdown()

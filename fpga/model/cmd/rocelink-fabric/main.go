@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -48,6 +49,7 @@ var errUsage = errors.New("usage")
 
 // options are the command line.
 type options struct {
+	sim       string
 	registers string
 	offset    int64
 	pcap      string
@@ -67,6 +69,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	}
 	fs.StringVar(&o.registers, "registers", "", "`file` of the registers, made if there is none (required)")
 	fs.Int64Var(&o.offset, "registers-offset", 0, "`bytes` into that file at which the registers begin: their address in the memory of a virtual machine")
+	fs.StringVar(&o.sim, "sim", "", "`socket` through which rocectl sim provokes faults (default: the registers' file with .sim)")
 	fs.Func("source", "external source: `[stream=]file`, - for standard input; may be repeated", func(s string) error {
 		o.sources = append(o.sources, s)
 		return nil
@@ -160,7 +163,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, log *slog
 	if err != nil {
 		return err
 	}
-	sim, err := model.ServeSim(d.Fabric(), o.registers+".sim")
+	sim, err := model.ServeSim(d.Fabric(), cmp.Or(o.sim, o.registers+".sim"))
 	if err != nil {
 		// Frames go without it as well: a path may be too long for a socket.
 		log.Warn("no faults can be provoked", "err", err)

@@ -193,7 +193,7 @@ func (b *Board) tellCage(c *cage, s optics.State, now time.Time) {
 		}
 	}
 	var fresh []string
-	for _, a := range s.Module.Alarms {
+	for _, a := range s.Believed(s.Module.Alarms) {
 		a.Now, a.Latched = true, false // the same alarm, whichever way it is seen
 		if seen, ok := c.alarms[a.String()]; !ok || now.Sub(seen) > alarmQuiet {
 			fresh = append(fresh, a.String())

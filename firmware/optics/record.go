@@ -1,6 +1,7 @@
 package optics
 
 import (
+	"slices"
 	"time"
 
 	"rocelink"
@@ -29,13 +30,27 @@ func (s State) Record() rocelink.Module {
 			NoLight: noLight(m, l), TxDisabled: set(l.TxDisabled) || s.TxOff, TxFault: set(l.TxFault),
 		})
 	}
-	for _, a := range m.Alarms {
+	for _, a := range s.Believed(m.Alarms) {
 		r.Alarms = append(r.Alarms, a.String())
 	}
-	for _, a := range m.Warnings {
+	for _, a := range s.Believed(m.Warnings) {
 		r.Warnings = append(r.Warnings, a.String())
 	}
+	if !m.ChecksumOK && r.Problem == "" {
+		r.Problem = "a checksum of the module's memory is wrong: what it says may be wrong too"
+	}
 	return r
+}
+
+// Believed leaves out what says nothing: a transmitter that is off sends nothing.
+func (s State) Believed(alarms []sff.Alarm) []sff.Alarm {
+	return slices.DeleteFunc(slices.Clone(alarms), func(a sff.Alarm) bool {
+		if a.Quantity != sff.TxPower && a.Quantity != sff.TxBias {
+			return false
+		}
+		off := slices.ContainsFunc(s.Module.Lanes, func(l sff.Lane) bool { return l.Lane == a.Lane && set(l.TxDisabled) })
+		return off || s.LowPower || s.TxOff
+	})
 }
 
 // noLight judges a lane by its power where it is measured: the flag is latched

@@ -101,6 +101,9 @@ type MAC struct {
 	// FEC is "none" where the core was built without RS-FEC (its registers
 	// must not be touched), "off" or "rs".
 	FEC string `yaml:"fec"`
+	// FlowControl takes and sends pause frames; only in cores that were built with
+	// it.
+	FlowControl bool `yaml:"flow_control"`
 }
 
 // Forward error correction of a MAC.

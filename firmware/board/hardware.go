@@ -244,7 +244,7 @@ func (b *Board) openMAC() error {
 		return err
 	}
 	bus := regs.At(b.hw.apertures[d.Aperture], d.Offset)
-	m, block, err := open(bus, b.cfg.FEC, b.poll())
+	m, block, err := open(bus, macConfig{b.cfg.FEC, d.FlowControl, b.poll()})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package board
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,7 +28,14 @@ type mac interface {
 
 // opener probes a MAC and returns its driver and its block in the register
 // table.
-type opener func(bus regs.Bus, fec string, p poll.Poll) (mac, string, error)
+type opener func(bus regs.Bus, c macConfig) (mac, string, error)
+
+// macConfig is what a board says of its MAC.
+type macConfig struct {
+	FEC         string
+	FlowControl bool
+	Poll        poll.Poll
+}
 
 // macDrivers are the drivers by the name a board's description gives.
 var macDrivers = map[string]opener{
@@ -49,16 +57,19 @@ func (m cmacMAC) Sample() error {
 	return err
 }
 
-func openCMAC(bus regs.Bus, fec string, p poll.Poll) (mac, string, error) {
-	m, err := cmac.Open(bus, cmac.Config{FEC: cmac.FEC(fec), Poll: p})
+func openCMAC(bus regs.Bus, c macConfig) (mac, string, error) {
+	m, err := cmac.Open(bus, cmac.Config{FEC: cmac.FEC(c.FEC), FlowControl: c.FlowControl, Poll: c.Poll})
 	if err != nil {
 		return nil, "", err
 	}
 	return cmacMAC{m}, "CMAC", nil
 }
 
-func openMRMAC(bus regs.Bus, fec string, p poll.Poll) (mac, string, error) {
-	m, err := mrmac.Open(bus, mrmac.Config{FEC: mrmac.FEC(fec), Poll: p})
+func openMRMAC(bus regs.Bus, c macConfig) (mac, string, error) {
+	if c.FlowControl {
+		return nil, "", errors.New("MRMAC: flow control is not supported by this driver: leave mac.flow_control out")
+	}
+	m, err := mrmac.Open(bus, mrmac.Config{FEC: mrmac.FEC(c.FEC), Poll: c.Poll})
 	if err != nil {
 		return nil, "", err
 	}

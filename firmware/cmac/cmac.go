@@ -38,8 +38,11 @@ const (
 
 // Config is how to drive a core. The zero value is a core without RS-FEC.
 type Config struct {
-	FEC  FEC
-	Poll poll.Poll // clock of the waits
+	FEC FEC
+	// FlowControl takes and sends pause frames, global and by priority. Off, its
+	// registers are not touched: a core may have been built without.
+	FlowControl bool
+	Poll        poll.Poll // clock of the waits
 	// TickTimeout bounds the counter snapshot, which logic takes at once; 0 is
 	// 100 ms.
 	TickTimeout time.Duration
@@ -180,9 +183,55 @@ func (m *MAC) Listen() error {
 	return m.store("ConfigTx", regs.CMACConfigTx, regs.CMACConfigTxSendRFI.Mask())
 }
 
-// Transmit ends the remote fault and lets frames out.
+// Transmit ends the remote fault and lets frames out. Flow control is set before.
 func (m *MAC) Transmit() error {
+	if err := m.flowControl(); err != nil {
+		return err
+	}
 	return m.store("ConfigTx", regs.CMACConfigTx, regs.CMACConfigTxEnable.Mask())
+}
+
+// flowControl programs pause frames as PG203 does after alignment (register space,
+// bring-up with AXI4-Lite): every class on, the longest timers, and each kind of
+// frame recognised by its own checks.
+func (m *MAC) flowControl() error {
+	const (
+		all      = 0x1FF
+		accept   = 0x3DFF  // all classes, all kinds of control and pause packets
+		checks   = 0x1C631 // destination, type and opcode of each kind
+		longest  = 0xFFFF_FFFF
+		longest1 = 0xFFFF // the last register has one timer
+	)
+	if !m.cfg.FlowControl {
+		return nil
+	}
+	for _, w := range []struct {
+		name string
+		reg  regs.Reg
+		v    uint32
+	}{
+		{"RxFCControl1", regs.CMACRxFCControl1, accept}, {"RxFCControl2", regs.CMACRxFCControl2, checks},
+		{"TxFCQuanta1", regs.CMACTxFCQuanta1, longest}, {"TxFCQuanta2", regs.CMACTxFCQuanta2, longest},
+		{"TxFCQuanta3", regs.CMACTxFCQuanta3, longest}, {"TxFCQuanta4", regs.CMACTxFCQuanta4, longest}, {"TxFCQuanta5", regs.CMACTxFCQuanta5, longest1},
+		{"TxFCRefresh1", regs.CMACTxFCRefresh1, longest}, {"TxFCRefresh2", regs.CMACTxFCRefresh2, longest},
+		{"TxFCRefresh3", regs.CMACTxFCRefresh3, longest}, {"TxFCRefresh4", regs.CMACTxFCRefresh4, longest}, {"TxFCRefresh5", regs.CMACTxFCRefresh5, longest1},
+		{"TxFCControl", regs.CMACTxFCControl, all},
+	} {
+		if err := m.store(w.name, w.reg, w.v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Loopback connects the transmitter to the receiver within the transceivers, for
+// tests without a module; off is the fibre.
+func (m *MAC) Loopback(on bool) error {
+	v := uint32(0)
+	if on {
+		v = regs.CMACGTLoopbackEnable.Mask()
+	}
+	return m.store("GTLoopback", regs.CMACGTLoopback, v)
 }
 
 func (m *MAC) write(name string, r regs.Reg, v uint32) error {

@@ -8,6 +8,15 @@ func lanes(offset uint32, name, doc string, latch Latch) Register {
 	}}
 }
 
+// timers are two timers of pause frames, 16 bits each: of priorities 0 to 7 and of
+// global pause.
+func timers(offset uint32, name string) Register {
+	return Register{Offset: offset, Name: name, Access: RW, Doc: "Timers of pause frames sent.", Source: pg203, Fields: []FieldDef{
+		{LSB: 0, Width: 16, Name: "Even", Doc: "Of the even class."},
+		{LSB: 16, Width: 16, Name: "Odd", Doc: "Of the odd class."},
+	}}
+}
+
 // statistic is a PG203 statistics counter: 48 bits, events since the tick before.
 func statistic(offset uint32, name, doc string) Register {
 	return Register{Offset: offset, Name: name, Access: TIK, Wide: true, Doc: doc, Source: pg203 + ", statistics counters"}
@@ -46,6 +55,21 @@ var cmacBlock = Block{
 		{Offset: 0x0024, Name: "CoreVersion", Access: RO, Reset: 0x0301, Doc: "Version of the core; the probe of the driver.", Source: pg203, Fields: []FieldDef{
 			{LSB: 0, Width: 8, Name: "Minor", Doc: "Minor version."},
 			{LSB: 8, Width: 8, Name: "Major", Doc: "Major version."},
+		}},
+		{Offset: 0x0030, Name: "TxFCControl", Access: RW, Doc: "Pause frames sent.", Source: pg203, Fields: []FieldDef{
+			{LSB: 0, Width: 9, Name: "Enable", Doc: "Bit 8 global pause, bits 0 to 7 priorities."},
+		}},
+		timers(0x0034, "TxFCRefresh1"), timers(0x0038, "TxFCRefresh2"), timers(0x003C, "TxFCRefresh3"), timers(0x0040, "TxFCRefresh4"), timers(0x0044, "TxFCRefresh5"),
+		timers(0x0048, "TxFCQuanta1"), timers(0x004C, "TxFCQuanta2"), timers(0x0050, "TxFCQuanta3"), timers(0x0054, "TxFCQuanta4"), timers(0x0058, "TxFCQuanta5"),
+		{Offset: 0x0084, Name: "RxFCControl1", Access: RW, Doc: "Pause frames received.", Source: pg203, Fields: []FieldDef{
+			{LSB: 0, Width: 9, Name: "Enable", Doc: "Bit 8 global pause, bits 0 to 7 priorities."},
+			{LSB: 10, Width: 1, Name: "GlobalControl", Doc: "Take global control packets."},
+			{LSB: 11, Width: 1, Name: "PriorityControl", Doc: "Take priority control packets."},
+			{LSB: 12, Width: 1, Name: "GlobalPause", Doc: "Take global pause packets."},
+			{LSB: 13, Width: 1, Name: "PriorityPause", Doc: "Take priority pause packets."},
+		}},
+		{Offset: 0x0088, Name: "RxFCControl2", Access: RW, Doc: "What of a pause frame is checked, five bits a kind.", Source: pg203, Fields: []FieldDef{
+			{LSB: 0, Width: 20, Name: "Checks", Doc: "Addresses, type and opcode."},
 		}},
 		{Offset: 0x0090, Name: "GTLoopback", Access: RW, Doc: "Near-end PMA loopback.", Source: pg203, Fields: []FieldDef{
 			{LSB: 0, Width: 1, Name: "Enable", Doc: "Loop."},

@@ -1,4 +1,4 @@
-// Package slow_test runs the receive splitter in iverilog.
+// Package slow_test runs the slow path's splitter and arbiter in iverilog.
 package slow_test
 
 import (

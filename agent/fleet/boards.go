@@ -119,8 +119,16 @@ func (bs *boards) publish(ctx context.Context, w *watch) (stop func()) {
 	for i, b := range bs.list {
 		done.Go(func() { b.run(ctx, time.Second*time.Duration(i)/time.Duration(len(bs.list))) })
 	}
-	done.Go(func() { bs.alter(ctx, w) })
-	return func() { cancel(); done.Wait() }
+	altering, calm := context.WithCancel(ctx)
+	altered := make(chan struct{})
+	go func() { defer close(altered); bs.alter(altering, w) }()
+	return func() {
+		// Every change that was made is published before the boards fall silent.
+		calm()
+		<-altered
+		cancel()
+		done.Wait()
+	}
 }
 
 // alter changes one link after the other: down under a name of its own, then up.
@@ -147,14 +155,22 @@ func (b *board) run(ctx context.Context, phase time.Duration) {
 	for {
 		select {
 		case <-ctx.Done():
+			for len(b.change) > 0 {
+				b.alter(<-b.change)
+				b.send(time.Since(start))
+			}
 			return
 		case state := <-b.change:
-			b.record.Link.State, b.record.Link.Up, b.record.Link.Problem = state, false, "no signal on any lane"
+			b.alter(state)
 		case <-wait.C:
 			wait.Reset(time.Second)
 		}
 		b.send(time.Since(start))
 	}
+}
+
+func (b *board) alter(state string) {
+	b.record.Link.State, b.record.Link.Up, b.record.Link.Problem = state, false, "no signal on any lane"
 }
 
 func (b *board) send(up time.Duration) {

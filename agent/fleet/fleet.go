@@ -126,19 +126,17 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	type end struct {
-		code int
-		err  error
-	}
-	ended := make(chan end, 1)
+	ended := make(chan error, 1)
+	// Addresses of this run alone, beside any other demo or test.
+	third := 200 + os.Getpid()%50
+	host := os.Getpid()/50%120*2 + 1
 	go func() {
-		code, err := demo.Run(ctx, demo.Config{
+		_, err := demo.Run(ctx, demo.Config{
 			Programs: c.Programs, Dir: filepath.Join(c.Dir, "stream"), Duration: time.Duration(2*c.Turns+2)*c.Segment + 2*startLimit,
 			Verbs: []rocelink.Verb{rocelink.VerbWriteImm}, Rate: c.Rate, NATSListen: natsAt, HTTP: webAt,
-			// Addresses that no other demo uses.
-			HostAddress: "127.46.200.1", BoardAddress: "127.46.200.2", Out: io.Discard,
+			HostAddress: fmt.Sprintf("127.46.%d.%d", third, host), BoardAddress: fmt.Sprintf("127.46.%d.%d", third, host+1), Out: io.Discard,
 		})
-		ended <- end{code, err}
+		ended <- err
 	}()
 	say := func(format string, args ...any) { fmt.Fprintf(c.Progress, format+"\n", args...) }
 	say("fleet: %d boards without a fabric, one rocelinkd with page and metrics, one stream at %sb/s (software fabric, software verbs)", c.Boards, c.Rate)
@@ -187,9 +185,8 @@ func Run(ctx context.Context, c Config) (Result, error) {
 		}
 	}
 	cancel()
-	e := <-ended
-	if e.err != nil && !errors.Is(e.err, context.Canceled) {
-		return Result{}, e.err
+	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+		return Result{}, err
 	}
 	r = watch.result()
 	r.Boards, r.RecordsWanted, r.RecordBytes, r.Changes = c.Boards, boards.published(), boards.largest(), boards.changes()

@@ -27,7 +27,7 @@ type goodput struct {
 }
 
 // newGoodput waits until the stream runs.
-func newGoodput[E any](ctx context.Context, url string, ended <-chan E) (*goodput, error) {
+func newGoodput(ctx context.Context, url string, ended <-chan error) (*goodput, error) {
 	g := &goodput{windows: make(chan rocelink.Window, 64)}
 	nc, err := rocelink.Connect(rocelink.Access{URL: url}, rocelink.Client{Name: "fleet goodput", Retry: true})
 	if err != nil {
@@ -43,8 +43,10 @@ func newGoodput[E any](ctx context.Context, url string, ended <-chan E) (*goodpu
 	select {
 	case <-g.windows:
 		return g, nil
-	case <-ended:
-		err = errors.New("the stream ended before it began: see the logs")
+	case e := <-ended:
+		if err = fmt.Errorf("the stream ended before it began: %w", e); e == nil {
+			err = errors.New("the stream ended before it began: see the logs")
+		}
 	case <-limit.C:
 		err = fmt.Errorf("the stream does not run after %v", startLimit)
 	case <-ctx.Done():

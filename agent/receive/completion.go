@@ -92,11 +92,7 @@ func (l *Loop) consumed(wc *verbs.WorkCompletion) (slot int, ok bool) {
 		// Which slot was filled is not known, so nothing can go on.
 		l.account.total.Errors++
 		l.account.name(badID)
-		err := fmt.Errorf("%w: ID %#x of %d slots: the device or its driver is at fault", ErrBadID, wc.ID, l.cfg.Slots)
-		if l.pool != nil {
-			l.pool.fail(err)
-		}
-		l.leave(err, false)
+		l.leave(fmt.Errorf("%w: ID %#x of %d slots: the device or its driver is at fault", ErrBadID, wc.ID, l.cfg.Slots), false)
 		return 0, false
 	}
 	l.outstanding--

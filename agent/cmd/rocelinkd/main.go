@@ -29,7 +29,7 @@ const (
 // collectAt makes the heap be collected earlier than Go's default of 100 %: the
 // data path allocates nothing, so that collections are rare, and status records
 // of a thousand boards stay within a small host's memory. GOGC overrides it.
-const collectAt = 50
+const collectAt = 25
 
 func main() {
 	if os.Getenv("GOGC") == "" {

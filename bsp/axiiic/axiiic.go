@@ -4,6 +4,9 @@
 //
 // The core cannot pulse the clock to free a bus that a device holds: it is reset,
 // Recover is called, and if that does not help the error says so.
+//
+// The register table is not yet compared with the manual line by line, and nothing
+// of it has run on a core: the tests play one.
 package axiiic
 
 import (

@@ -58,23 +58,12 @@ func TestHistory(t *testing.T) {
 		publishEvent(t, nc, i)
 	}
 	// What is no event is kept by the server and skipped by readers.
-	if err := nc.Publish(BoardEventSubject("b"), []byte("{")); err != nil {
-		t.Fatal(err)
-	}
-	if err := nc.Flush(); err != nil {
+	// Its acknowledgement says that it and what came before it are stored.
+	if _, err := js.Publish(ctx, BoardEventSubject("b"), []byte("{")); err != nil {
 		t.Fatal(err)
 	}
 	var texts []string
 	collect := func(e Event) error { texts = append(texts, e.Text); return nil }
-	stored := func() int {
-		s, err := js.Stream(ctx, EventStream)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return int(s.CachedInfo().State.Msgs)
-	}
-	for stored() < 4 && ctx.Err() == nil {
-	}
 	if err := Events(ctx, nc, began.Add(-time.Hour), false, collect); err != nil || fmt.Sprint(texts) != "[0 1 2]" {
 		t.Errorf("%v, %v", texts, err)
 	}
@@ -116,7 +105,8 @@ func TestEventsOutliveTheServer(t *testing.T) {
 	}
 	s := start(-1)
 	url := s.ClientURL()
-	nc, err := Connect(Access{URL: url}, Client{Name: "test", Retry: true})
+	connected := make(chan struct{}, 8)
+	nc, err := Connect(Access{URL: url}, Client{Name: "test", Retry: true, Connected: func() { connected <- struct{}{} }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +138,12 @@ func TestEventsOutliveTheServer(t *testing.T) {
 	fmt.Sscanf(port[len("127.0.0.1:"):], "%d", &n)
 	s = start(n)
 	defer s.Shutdown()
-	for !nc.IsConnected() && ctx.Err() == nil {
-		time.Sleep(10 * time.Millisecond)
+	for range 2 { // at first, and again
+		select {
+		case <-connected:
+		case <-ctx.Done():
+			t.Fatal("not connected again")
+		}
 	}
 	publishEvent(t, nc, 1)
 	select {

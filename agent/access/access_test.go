@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +31,7 @@ type site struct {
 
 	mu       sync.Mutex
 	refusals []broker.Refusal
+	more     chan struct{} // closed by the next one
 }
 
 func newSite(t *testing.T) *site {
@@ -39,7 +41,7 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{Directory: d}
+	s := &site{Directory: d, more: make(chan struct{})}
 	for _, u := range []User{{Kind: Board, Name: "b.1"}, {Kind: Board, Name: "b2"}, {Kind: Agent, Name: "h 1"}, {Kind: Agent, Name: "h2", Boards: []string{"b2"}}, {Kind: Operator, Name: "ann"}, {Kind: Observer, Name: "page"}} {
 		if _, err := d.Add(u.Kind, u.Name, u.Boards...); err != nil {
 			t.Fatal(err)
@@ -49,6 +51,8 @@ func newSite(t *testing.T) *site {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.refusals = append(s.refusals, r)
+		close(s.more)
+		s.more = make(chan struct{})
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -58,17 +62,20 @@ func newSite(t *testing.T) *site {
 }
 
 func (s *site) refused(fits func(broker.Refusal) bool) bool {
-	for end := time.Now().Add(bound); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	limit := time.After(bound)
+	for {
 		s.mu.Lock()
-		for _, r := range s.refusals {
-			if fits(r) {
-				s.mu.Unlock()
-				return true
-			}
-		}
+		found, more := slices.ContainsFunc(s.refusals, fits), s.more
 		s.mu.Unlock()
+		if found {
+			return true
+		}
+		select {
+		case <-more:
+		case <-limit:
+			return false
+		}
 	}
-	return false
 }
 
 func (s *site) access(kind Kind, name string) rocelink.Access {
@@ -79,14 +86,12 @@ func (s *site) access(kind Kind, name string) rocelink.Access {
 // as connects as a user and collects what the server refuses.
 func (s *site) as(t *testing.T, kind Kind, name string, c rocelink.Client) (*nats.Conn, func() error) {
 	t.Helper()
-	var mu sync.Mutex
-	var refused []error
+	// Refusals come in the order of what is refused. One that everyone gets
+	// follows what was asked: what comes before it belongs to that.
+	const marker = "marker.that.nobody.may.publish"
+	refused := make(chan error, 64)
 	c.Name = string(kind) + " " + name
-	c.Refused = func(err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		refused = append(refused, err)
-	}
+	c.Refused = func(err error) { refused <- err }
 	switch kind {
 	case Board:
 		c.Inbox = rocelink.BoardInbox(name)
@@ -98,24 +103,22 @@ func (s *site) as(t *testing.T, kind Kind, name string, c rocelink.Client) (*nat
 		t.Fatalf("%s %s: %v", kind, name, err)
 	}
 	t.Cleanup(nc.Close)
-	return nc, func() error {
-		// A refusal comes before the answer to the ping, and its callback runs
-		// after: in order with one of a subscription.
-		if err := nc.Flush(); err != nil {
+	return nc, func() (all error) {
+		if err := nc.Publish(marker, nil); err != nil {
 			return err
 		}
-		for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
-			mu.Lock()
-			err := errors.Join(refused...)
-			mu.Unlock()
-			if err != nil {
-				mu.Lock()
-				refused = nil
-				mu.Unlock()
-				return err
+		limit := time.After(bound)
+		for {
+			select {
+			case err := <-refused:
+				if strings.Contains(err.Error(), marker) {
+					return all
+				}
+				all = errors.Join(all, err)
+			case <-limit:
+				return fmt.Errorf("%s %s may publish %s", kind, name, marker)
 			}
 		}
-		return nil
 	}
 }
 

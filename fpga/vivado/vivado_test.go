@@ -116,7 +116,10 @@ func run(t *testing.T, arguments ...string) (record, dir string, err error) {
 	t.Helper()
 	tclsh, err := exec.LookPath("tclsh")
 	if err != nil {
-		t.Skip("tclsh is not installed")
+		if os.Getenv("ROCELINK_REQUIRE_TOOLS") == "1" {
+			t.Fatal("tclsh is missing and ROCELINK_REQUIRE_TOOLS is 1")
+		}
+		t.Skip("tclsh is not installed (Debian: tcl)")
 	}
 	dir = t.TempDir()
 	if err := os.CopyFS(filepath.Join(dir, "fpga/vivado"), os.DirFS(".")); err != nil {

@@ -30,6 +30,10 @@ module rl_core #(
     input  wire [31:0]  bus_wdata,
     output reg  [31:0]  bus_rdata,
 
+    // As the registers have them, the address IPv4-mapped or IPv6
+    output wire [47:0]  local_mac,
+    output wire [127:0] local_ip,
+
     // MAC, from the core
     input  wire         link_up,
     output wire         m_axis_tvalid,
@@ -89,6 +93,8 @@ module rl_core #(
 
     // Registers
     wire [31:0] scratch, control, local_mac_low, local_mac_high, local_ip0, local_ip1, local_ip2, local_ip3;
+    assign      local_mac = {local_mac_high[15:0], local_mac_low};
+    assign      local_ip  = {local_ip0, local_ip1, local_ip2, local_ip3};
     wire [31:0] core_command, core_status, core_detail, core_count;
     wire        core_clear, stream_clear;
     wire [31:0] qp_config, qp_local_qpn, qp_remote_qpn, qp_start_psn, qp_window, qp_source_port, qp_traffic, qp_pkey;
@@ -209,7 +215,7 @@ module rl_core #(
         .clk(clk), .rst(reset),
         .core_command(core_command), .core_clear(core_clear), .core_status(core_status), .core_detail(core_detail),
         .core_count(core_count), .local_mac_low(local_mac_low), .local_mac_high(local_mac_high),
-        .local_ip({local_ip0, local_ip1, local_ip2, local_ip3}), .qp_config(qp_config), .qp_local_qpn(qp_local_qpn),
+        .local_ip(local_ip), .qp_config(qp_config), .qp_local_qpn(qp_local_qpn),
         .qp_remote_qpn(qp_remote_qpn), .qp_start_psn(qp_start_psn), .qp_window(qp_window),
         .qp_source_port(qp_source_port), .qp_traffic(qp_traffic), .qp_pkey(qp_pkey),
         .qp_remote_mac_low(qp_remote_mac_low), .qp_remote_mac_high(qp_remote_mac_high),

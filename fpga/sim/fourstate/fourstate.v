@@ -20,7 +20,7 @@ module fourstate;
 
     rl_core core (
         .clk(clk), .rst(rst), .boot(32'd1), .bus_write(bus_write), .bus_address(bus_address), .bus_wdata(bus_wdata),
-        .bus_rdata(bus_rdata), .link_up(1'b1), .m_axis_tvalid(tvalid), .m_axis_tready(1'b1), .m_axis_tdata(tdata),
+        .bus_rdata(bus_rdata), .local_mac(), .local_ip(), .link_up(1'b1), .m_axis_tvalid(tvalid), .m_axis_tready(1'b1), .m_axis_tdata(tdata),
         .m_axis_tkeep(tkeep), .m_axis_tlast(tlast), .m_axis_tuser(tuser), .s_axis_tvalid(1'b0), .s_axis_tdata(512'd0),
         .s_axis_tkeep(64'd0), .s_axis_tlast(1'b0), .s_axis_tuser(1'b0),
         .s_source_tvalid(1'b0), .s_source_tready(), .s_source_tdata(512'd0), .s_source_tkeep(64'd0), .s_source_tlast(1'b0),

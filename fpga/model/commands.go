@@ -7,14 +7,9 @@ import (
 	"rocelink/fpga/roce"
 )
 
-// resetRegisters fills in everything that reads without a command. The identity
-// comes last: a driver that sees it sees the rest.
+// resetRegisters fills in everything that reads without a command.
 func (f *Fabric) resetRegisters() {
-	f.core.set(regs.CoreIdent, 0)
-	f.stream.set(regs.StreamIdent, 0)
-	for i := range f.mem {
-		f.mem.store(uint32(i)*4, 0)
-	}
+	f.shell.reset()
 	core, stream := table("Core"), table("Stream")
 	f.core.reset(core)
 	f.core.set(regs.CoreNext, StreamBase)
@@ -37,26 +32,13 @@ func (f *Fabric) resetRegisters() {
 	f.stream.set(regs.StreamStreams, uint32(f.cfg.QueuePairs))
 	f.stream.set(regs.StreamMaxFrameBytes, f.cfg.MaxFrameBytes)
 
-	cmac := table("CMAC")
-	f.mac.reset(cmac)
-	f.mac.set(regs.CMACGTReset, 0)
-	f.cage.start()
 	f.poll()
-
-	f.cage.set(regs.ModulesIdent, regs.IdentModules)
-	f.stream.set(regs.StreamIdent, regs.IdentStream)
-	f.core.set(regs.CoreIdent, regs.IdentCore)
+	f.present()
 }
 
 // poll acts on what software wrote.
 func (f *Fabric) poll() {
-	f.sim.poll(f.now)
-	light := f.sim.provoked.light(f.base)
-	if f.cage.poll(f.now, light, &f.sim.provoked) {
-		f.commanded = f.now
-	}
-	f.mac.link = f.cage.link(f.now, light, &f.sim.provoked)
-	f.mac.poll(f.now)
+	f.shell.poll()
 	f.enabled = regs.CoreControlEnable.Get(f.core.get(regs.CoreControl)) != 0
 	if word := f.core.get(regs.CoreCommand); word != 0 {
 		r := f.coreCommand(word)

@@ -50,6 +50,23 @@ type DriverCounters struct {
 	UDP            udp.Counters
 }
 
+// Machine is what a [Driver] runs: a [Fabric], or what else stands behind
+// registers and makes and takes frames. The driver's calls come from one
+// goroutine.
+type Machine interface {
+	// Step does what is due at time now and returns when it must be called
+	// next, at once if that is not after now.
+	Step(now time.Duration) time.Duration
+	// ReceiveDatagrams takes what arrived.
+	ReceiveDatagrams(now time.Duration, batch []Datagram)
+	// Local is the address to have a socket on, while enabled.
+	Local() (addr netip.Addr, enabled bool)
+	// LastCommand is when software had a command carried out last.
+	LastCommand() time.Duration
+	// Close is the last call.
+	Close() error
+}
+
 // Driver runs a fabric in real time. Its frames leave without Ethernet, IP and
 // UDP headers as the payload of UDP datagrams, from a socket on LocalIP and port
 // 4791 that exists while Control.Enable is set, to the address of the queue
@@ -57,9 +74,10 @@ type DriverCounters struct {
 // nothing there. The source port of all packets is the socket's, because the
 // ICRC covers it: QpSourcePort is checked and otherwise ignored.
 type Driver struct {
-	fabric *Fabric
-	cfg    DriverConfig
-	log    *slog.Logger
+	fabric  *Fabric // nil: the machine is another one
+	machine Machine
+	cfg     DriverConfig
+	log     *slog.Logger
 
 	start   time.Time
 	now     time.Duration
@@ -84,6 +102,30 @@ type Driver struct {
 // NewDriver returns a driver with a fabric of its own. It sets what a driver
 // must know in cfg: Port, SourcePort and PaceSlack.
 func NewDriver(cfg Config, d DriverConfig) (*Driver, error) {
+	var f *Fabric
+	v, err := NewMachineDriver(func(p Port) (m Machine, err error) {
+		cfg.Port = p
+		cfg.SourcePort = roce.Port
+		cfg.PaceSlack = paceSlack
+		f, err = New(cfg)
+		return f, err
+	}, d)
+	if err != nil {
+		return nil, err
+	}
+	v.fabric = f
+	for _, s := range cfg.Sources {
+		if s != nil {
+			s.setNotify(v.wake)
+		}
+	}
+	return v, nil
+}
+
+// NewMachineDriver returns a driver of the machine that build makes. The machine
+// transmits through the port, during Step only, frames whose UDP source port is
+// [roce.Port].
+func NewMachineDriver(build func(Port) (Machine, error), d DriverConfig) (*Driver, error) {
 	if err := d.Faults.Check(); err != nil {
 		return nil, fmt.Errorf("faults: %w", err)
 	}
@@ -101,23 +143,15 @@ func NewDriver(cfg Config, d DriverConfig) (*Driver, error) {
 		}
 		v.capture = c
 	}
-	cfg.Port = v
-	cfg.SourcePort = roce.Port
-	cfg.PaceSlack = paceSlack
-	f, err := New(cfg)
+	m, err := build(v)
 	if err != nil {
 		return nil, err
 	}
-	v.fabric = f
-	for _, s := range cfg.Sources {
-		if s != nil {
-			s.setNotify(v.wake)
-		}
-	}
+	v.machine = m
 	return v, nil
 }
 
-// Fabric is the fabric that the driver runs.
+// Fabric is the fabric that the driver runs, nil if it runs another machine.
 func (v *Driver) Fabric() *Fabric { return v.fabric }
 
 // Counters returns the driver's counters as of a moment ago.
@@ -155,7 +189,7 @@ func (v *Driver) Run(ctx context.Context) (err error) {
 		if v.capture != nil {
 			err = errors.Join(err, v.capture.flush())
 		}
-		err = errors.Join(err, v.fabric.Close())
+		err = errors.Join(err, v.machine.Close())
 	}()
 	var active time.Duration
 	for !v.stopped.Load() {
@@ -165,7 +199,7 @@ func (v *Driver) Run(ctx context.Context) (err error) {
 		if err := v.receive(); err != nil {
 			return err
 		}
-		next := v.fabric.Step(v.now)
+		next := v.machine.Step(v.now)
 		if v.inward != nil {
 			next = min(next, v.release())
 		}
@@ -176,7 +210,7 @@ func (v *Driver) Run(ctx context.Context) (err error) {
 			continue
 		}
 		limit := pollIdle
-		if v.now-v.fabric.lastCommand() < pollBusyTime {
+		if v.now-v.machine.LastCommand() < pollBusyTime {
 			limit = pollBusy
 		}
 		if v.capture != nil && v.now-active > pollIdle {
@@ -218,7 +252,7 @@ func (v *Driver) publish() {
 
 // rebind opens, changes or closes the socket as the registers ask.
 func (v *Driver) rebind() {
-	addr, enabled := v.fabric.Local()
+	addr, enabled := v.machine.Local()
 	if !enabled || !unicast(addr) {
 		addr = netip.Addr{}
 	}
@@ -291,7 +325,7 @@ func (v *Driver) receive() error {
 	}
 	if len(v.in) > 0 {
 		v.active = true
-		v.fabric.ReceiveDatagrams(v.now, v.in)
+		v.machine.ReceiveDatagrams(v.now, v.in)
 	}
 	return nil
 }

@@ -3,10 +3,9 @@ package model
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
-	"net/netip"
-	"sync"
 	"time"
 
 	"rocelink/fpga/regs"
@@ -114,8 +113,6 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("%d reads of %d bytes: too many packets in flight", c.MaxReads, c.MaxFrameBytes)
 	case c.AckEvery < 0 || c.CreditInterval < 0 || c.PaceSlack < 0:
 		return fmt.Errorf("AckEvery %d, CreditInterval %v, PaceSlack %v: not negative", c.AckEvery, c.CreditInterval, c.PaceSlack)
-	case c.Registers != nil && len(c.Registers) != ApertureBytes/4:
-		return fmt.Errorf("register memory of %d words: give %d", len(c.Registers), ApertureBytes/4)
 	case len(c.Sources) > c.QueuePairs:
 		return fmt.Errorf("%d sources for %d streams", len(c.Sources), c.QueuePairs)
 	}
@@ -138,17 +135,8 @@ type origin struct {
 // Fabric is the machine. Its methods may be called by several goroutines; a
 // call is short.
 type Fabric struct {
-	mu  sync.Mutex
+	shell
 	cfg Config
-	now time.Duration
-
-	mem    aperture
-	core   block
-	stream block
-	mac    cmac
-	cage   modules
-	sim    simulation
-	base   Link // the Ethernet link but for what was provoked
 
 	memory  []byte // of the retransmit rings
 	qps     []queuePair
@@ -156,7 +144,6 @@ type Fabric struct {
 	count   portCounters
 	enabled bool
 
-	commanded                    time.Duration // when the last command came
 	coreCommands, streamCommands uint32
 
 	turn   int // the queue pair that is served first
@@ -176,28 +163,21 @@ func New(cfg Config) (*Fabric, error) {
 		rand.Read(b[:])
 		cfg.Boot = binary.LittleEndian.Uint32(b[:]) | 1
 	}
-	if cfg.Registers == nil {
-		cfg.Registers = make([]uint32, ApertureBytes/4)
-	}
 	memory, err := allocate(cfg.QueuePairs * cfg.MaxWindow * slotBytes)
 	if err != nil {
 		return nil, fmt.Errorf("fabric: retransmit rings: %w", err)
 	}
-	mem := aperture(cfg.Registers)
 	f := &Fabric{
 		cfg:     cfg,
-		mem:     mem,
-		core:    block{mem, CoreBase},
-		stream:  block{mem, StreamBase},
 		memory:  memory,
 		qps:     make([]queuePair, cfg.QueuePairs),
 		streams: make([]stream, cfg.QueuePairs),
 		batch:   make([][]byte, 0, batchFrames),
 		origin:  make([]origin, 0, batchFrames),
 	}
-	f.mac = newCMAC(block{mem, CMACBase}, cfg.Link)
-	f.cage = newModules(block{mem, ModulesBase})
-	f.base = cfg.Link
+	if err := f.init(cfg.Registers, cfg.Link); err != nil {
+		return nil, errors.Join(err, release(memory))
+	}
 	per := cfg.MaxWindow * slotBytes
 	for i := range f.qps {
 		f.qps[i].init(f, &f.streams[i], memory[i*per:(i+1)*per:(i+1)*per])
@@ -212,9 +192,7 @@ func New(cfg Config) (*Fabric, error) {
 func (f *Fabric) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.core.set(regs.CoreIdent, 0)
-	f.cage.set(regs.ModulesIdent, 0)
-	f.stream.set(regs.StreamIdent, 0)
+	f.gone()
 	f.enabled = false
 	if f.memory == nil {
 		return nil
@@ -236,7 +214,7 @@ func (f *Fabric) Step(now time.Duration) time.Duration {
 	defer f.mu.Unlock()
 	f.now = max(f.now, now)
 	f.poll()
-	next := min(f.mac.deadline, f.cage.deadline, f.sim.deadline)
+	next := f.deadline()
 	if !f.enabled {
 		return next
 	}
@@ -292,40 +270,6 @@ func (f *Fabric) flush() {
 		f.origin[i].qp.cursor = f.origin[i].position
 	}
 	f.batch, f.origin = f.batch[:0], f.origin[:0]
-}
-
-// SetLink changes the Ethernet link: the fibre, the peer.
-func (f *Fabric) SetLink(l Link) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.base = l
-	f.poll()
-}
-
-// Local returns the fabric's own address and whether the core is enabled, from
-// the registers as they are.
-func (f *Fabric) Local() (addr netip.Addr, enabled bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.localIP(), regs.CoreControlEnable.Get(f.core.get(regs.CoreControl)) != 0
-}
-
-// lastCommand is when a command came last.
-func (f *Fabric) lastCommand() time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.commanded
-}
-
-func (f *Fabric) localIP() netip.Addr { return f.address(regs.CoreLocalIP0) }
-
-// address reads the four registers of an address that begin at r.
-func (f *Fabric) address(r regs.Reg) netip.Addr {
-	var b [16]byte
-	for i := range uint32(4) {
-		binary.BigEndian.PutUint32(b[4*i:], f.core.get(r+regs.Reg(4*i)))
-	}
-	return netip.AddrFrom16(b).Unmap()
 }
 
 // macAddress reads the two registers of a MAC address.

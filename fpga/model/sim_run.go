@@ -10,7 +10,7 @@ import (
 // Sim provokes a fault of the module or of the link, or ends it: args are its
 // lanes, and it ends by itself after a time unless that is 0. The error matches
 // [ErrSim]; nothing has changed then.
-func (f *Fabric) Sim(fault string, args []string, last time.Duration) error {
+func (f *shell) Sim(fault string, args []string, last time.Duration) error {
 	a, err := understand(SimStep{Do: fault, Args: args, For: last})
 	if err != nil {
 		return err
@@ -28,7 +28,7 @@ func (f *Fabric) Sim(fault string, args []string, last time.Duration) error {
 // SimScript provokes one fault after the other, each at its time from now on,
 // instead of what an earlier script had yet to do. If one step is refused none
 // is taken.
-func (f *Fabric) SimScript(steps []SimStep) error {
+func (f *shell) SimScript(steps []SimStep) error {
 	if len(steps) > maxAgenda {
 		return fmt.Errorf("%d steps, want at most %d: %w", len(steps), maxAgenda, ErrSim)
 	}
@@ -58,7 +58,7 @@ func (f *Fabric) SimScript(steps []SimStep) error {
 
 // SimState returns the faults that are active, and how many steps of a script are
 // yet to come.
-func (f *Fabric) SimState() (list []SimActive, waiting int) {
+func (f *shell) SimState() (list []SimActive, waiting int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, a := range f.sim.active {

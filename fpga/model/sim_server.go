@@ -62,9 +62,16 @@ func milliseconds(what string, n int64) (time.Duration, error) {
 	return time.Duration(n) * time.Millisecond, nil
 }
 
+// Simulated is what has faults to provoke: a [Fabric] or a [Shell].
+type Simulated interface {
+	Sim(fault string, args []string, last time.Duration) error
+	SimScript(steps []SimStep) error
+	SimState() (list []SimActive, waiting int)
+}
+
 // answer carries out a request.
-func (f *Fabric) answer(line []byte) (r SimReply) {
-	if err := f.obey(line, &r); err != nil {
+func answer(f Simulated, line []byte) (r SimReply) {
+	if err := obey(f, line, &r); err != nil {
 		r.Error = err.Error()
 	}
 	active, waiting := f.SimState()
@@ -75,7 +82,7 @@ func (f *Fabric) answer(line []byte) (r SimReply) {
 	return r
 }
 
-func (f *Fabric) obey(line []byte, r *SimReply) error {
+func obey(f Simulated, line []byte, r *SimReply) error {
 	var q SimRequest
 	if err := json.Unmarshal(line, &q); err != nil {
 		return fmt.Errorf("request: %w", err)
@@ -107,7 +114,7 @@ func (f *Fabric) obey(line []byte, r *SimReply) error {
 
 // SimServer takes requests on a unix socket that only its owner may use.
 type SimServer struct {
-	fabric *Fabric
+	fabric Simulated
 	listen net.Listener
 	done   sync.WaitGroup
 
@@ -117,7 +124,7 @@ type SimServer struct {
 
 // ServeSim begins to take requests at a path, in place of a socket that nobody
 // serves any more.
-func ServeSim(f *Fabric, path string) (*SimServer, error) {
+func ServeSim(f Simulated, path string) (*SimServer, error) {
 	if c, err := net.Dial("unix", path); err == nil {
 		c.Close()
 		return nil, fmt.Errorf("socket %s: %w", path, ErrServedSocket)
@@ -170,7 +177,7 @@ func (s *SimServer) serve(c net.Conn) {
 	in, out := bufio.NewScanner(c), json.NewEncoder(c)
 	in.Buffer(nil, maxSimLine)
 	for c.SetDeadline(time.Now().Add(simIdle)) == nil && in.Scan() {
-		if out.Encode(s.fabric.answer(in.Bytes())) != nil {
+		if out.Encode(answer(s.fabric, in.Bytes())) != nil {
 			return
 		}
 	}

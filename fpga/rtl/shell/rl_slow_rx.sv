@@ -4,10 +4,14 @@
 // The MAC cannot wait, so a frame that does not fit is dropped whole and counted.
 // A frame that the MAC marks as bad is left out. After a reset, the rest of a
 // frame that was under way is thrown away.
+//
+// The buffer is 8 block RAM of 512 beats: enough for the largest frame of the
+// MAC, 9600 bytes, three times. A beat has at least one byte, so the first bit of
+// tkeep is not kept.
 `default_nettype none
 
 module rl_slow_rx #(
-    parameter BITS = 5 // the buffer has 2^BITS beats
+    parameter BITS = 9 // the buffer has 2^BITS beats
 ) (
     input  wire         clk,
     input  wire         rst,
@@ -24,6 +28,7 @@ module rl_slow_rx #(
     output reg          m_core_tlast,
     output reg          m_core_tuser,
 
+    // Without a gap inside a frame
     output wire         m_slow_tvalid,
     input  wire         m_slow_tready,
     output wire [511:0] m_slow_tdata,
@@ -33,7 +38,9 @@ module rl_slow_rx #(
     output reg  [63:0]  dropped
 );
 
-    reg [576:0]  buffer [0:(1<<BITS)-1];
+    reg [575:0]  buffer [0:(1<<BITS)-1];
+    reg [575:0]  word;             // that of tail
+    reg          there;
     reg [BITS:0] head, next, tail; // whole frames end at head, next is being written
     reg          open, skip, roce, lost;
 
@@ -50,8 +57,13 @@ module rl_slow_rx #(
     wire full  = next[BITS-1:0] == tail[BITS-1:0] && next[BITS] != tail[BITS];
     wire fails = full || (!first && lost);
 
-    assign m_slow_tvalid = head != tail && !rst;
-    assign {m_slow_tlast, m_slow_tkeep, m_slow_tdata} = buffer[tail[BITS-1:0]];
+    wire          pop   = there && m_slow_tready;
+    wire [BITS:0] after = tail + {{BITS{1'b0}}, pop};
+
+    assign m_slow_tvalid = there && !rst;
+    assign m_slow_tdata  = word[511:0];
+    assign m_slow_tkeep  = {word[574:512], 1'b1};
+    assign m_slow_tlast  = word[575];
 
     always @(posedge clk) begin
         if (s_axis_tvalid)
@@ -69,7 +81,7 @@ module rl_slow_rx #(
         m_core_tuser  <= s_axis_tuser;
         if (slow) begin
             if (!fails) begin
-                buffer[next[BITS-1:0]] <= {s_axis_tlast, s_axis_tkeep, s_axis_tdata};
+                buffer[next[BITS-1:0]] <= {s_axis_tlast, s_axis_tkeep[63:1], s_axis_tdata};
                 next <= next + 1'b1;
             end
             if (s_axis_tlast) begin
@@ -81,9 +93,11 @@ module rl_slow_rx #(
                     dropped <= dropped + 64'd1;
             end
         end
-        if (m_slow_tvalid && m_slow_tready)
-            tail <= tail + 1'b1;
+        word  <= buffer[after[BITS-1:0]];
+        there <= head != after;
+        tail  <= after;
         if (rst) begin
+            there         <= 1'b0;
             skip          <= s_axis_tvalid ? !s_axis_tlast : open;
             m_core_tvalid <= 1'b0;
             head          <= 0;

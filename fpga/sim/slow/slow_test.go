@@ -113,12 +113,12 @@ func split(t *testing.T, dir, program string, seed uint64) {
 	var queue, writing []string
 	var core = "0"
 	dropped, roces, slows, resets := 0, 0, 0, 0
-	skip, lost := false, false
+	skip, lost, there := false, false, false
 	cycle := func(rst, valid, last, user bool, word string, roce bool) {
 		ready := random.IntN(8) < 2+int(seed)
 		fmt.Fprintf(&in, "%d %d %d %d %d %s\n", b(rst), b(ready), b(valid), b(last), b(user), word)
 		slow := "0"
-		if len(queue) > 0 && !rst {
+		if there && !rst {
 			slow = "1 " + queue[0]
 		}
 		want = append(want, fmt.Sprintf("%s|%s|%d", core, slow, dropped))
@@ -128,6 +128,7 @@ func split(t *testing.T, dir, program string, seed uint64) {
 			slows++
 			queue = queue[1:]
 		}
+		there = len(queue) > 0 && !rst // what comes now is read a cycle later
 		if valid && !rst && !skip {
 			switch {
 			case roce:

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"rocelink/fpga/model"
+	"rocelink/fpga/model/program"
 	"rocelink/fpga/regs"
 )
 
@@ -21,7 +22,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 func TestUsage(t *testing.T) {
 	var help bytes.Buffer
-	if err := run(t.Context(), []string{"--help"}, io.Discard, &help, quiet); !errors.Is(err, flag.ErrHelp) {
+	if err := newProgram().Run(t.Context(), []string{"--help"}, io.Discard, &help, quiet); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("--help: %v", err)
 	}
 	for _, want := range []string{"Example:", "-registers", "-source", "-pcap", "-drop", "-duplicate", "-reorder", "-corrupt", "-delay", "-seed", "-queue-pairs", "-link-delay"} {
@@ -32,13 +33,13 @@ func TestUsage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "registers")
 	for _, args := range [][]string{{}, {"--registers", file, "more"}, {"--registers"}, {"--drop", "x"}, {"--link-fec", "maybe"}, {"--link-dark-lane", "5"}} {
 		var said bytes.Buffer
-		if err := run(t.Context(), args, io.Discard, &said, quiet); !errors.Is(err, errUsage) || said.Len() == 0 {
+		if err := newProgram().Run(t.Context(), args, io.Discard, &said, quiet); !errors.Is(err, program.ErrUsage) || said.Len() == 0 {
 			t.Errorf("%q: %v, said %q", args, err, said.String())
 		}
 	}
 	for _, args := range [][]string{{"--drop", "101"}, {"--queue-pairs", "17"}, {"--source", "no/such/file"}, {"--window", "-1"}} {
-		err := run(t.Context(), append(args, "--registers", file), io.Discard, io.Discard, quiet)
-		if err == nil || errors.Is(err, errUsage) {
+		err := newProgram().Run(t.Context(), append(args, "--registers", file), io.Discard, io.Discard, quiet)
+		if err == nil || errors.Is(err, program.ErrUsage) {
 			t.Errorf("%q: %v", args, err)
 		}
 	}
@@ -57,7 +58,7 @@ func TestRun(t *testing.T) {
 		r, w := io.Pipe()
 		done := make(chan error, 1)
 		go func() {
-			done <- run(ctx, []string{"--registers", registers, "--queue-pairs", "3", "--source", "2=" + source, "--pcap", pcap}, w, io.Discard, quiet)
+			done <- newProgram().Run(ctx, []string{"--registers", registers, "--queue-pairs", "3", "--source", "2=" + source, "--pcap", pcap}, w, io.Discard, quiet)
 		}()
 		line := make([]byte, 200)
 		n, err := r.Read(line)
@@ -71,7 +72,7 @@ func TestRun(t *testing.T) {
 		if regs.CoreCapsQueuePairs.Get(caps) != 3 || regs.CoreCapsExternal.Get(caps) != 1 || regs.CoreCapsEmulated.Get(caps) != 1 {
 			t.Errorf("capabilities %#x", caps)
 		}
-		if err := run(t.Context(), []string{"--registers", registers}, io.Discard, io.Discard, quiet); !errors.Is(err, model.ErrServed) {
+		if err := newProgram().Run(t.Context(), []string{"--registers", registers}, io.Discard, io.Discard, quiet); !errors.Is(err, model.ErrServed) {
 			t.Errorf("a second program on the same file: %v", err)
 		}
 		cancel()

@@ -8,24 +8,26 @@ import (
 )
 
 // takeCompletions handles a batch, to its end even if there are errors in it.
-func (l *Loop) takeCompletions(wcs []verbs.WorkCompletion) {
+// The stock is the loop's own or its pool's: a parameter, since a pointer in the
+// loop would be loaded anew after each call of the sink.
+func (l *Loop) takeCompletions(s *stock, wcs []verbs.WorkCompletion) {
 	for i := range wcs {
 		wc := &wcs[i]
 		switch {
 		case wc.Status != verbs.Success:
-			l.failed(wc)
+			l.failed(s, wc)
 		case wc.Opcode != l.wantOpcode || wc.Flags&verbs.WithImm != l.wantFlags:
-			l.unfit(wc)
+			l.unfit(s, wc)
 		case l.kind == kindWriteImm:
-			l.written(wc)
+			l.written(s, wc)
 		default:
-			l.received(wc)
+			l.received(s, wc)
 		}
 	}
 }
 
 // failed notes a completion with an error.
-func (l *Loop) failed(wc *verbs.WorkCompletion) {
+func (l *Loop) failed(s *stock, wc *verbs.WorkCompletion) {
 	flushed := wc.Status == verbs.WorkRequestFlushed
 	if flushed {
 		l.account.total.Flushed++
@@ -37,13 +39,13 @@ func (l *Loop) failed(wc *verbs.WorkCompletion) {
 	} else {
 		l.account.name(wc.Status.String())
 	}
-	if l.outstanding > 0 {
-		l.outstanding--
+	if s.outstanding > 0 {
+		s.outstanding--
 	}
 	// The identification only counts if it makes sense.
-	if wc.ID < uint64(len(l.posted)) && l.posted[wc.ID] {
-		l.posted[wc.ID] = false
-		l.free.push(uint32(wc.ID))
+	if wc.ID < uint64(len(s.posted)) && s.posted[wc.ID] {
+		s.posted[wc.ID] = false
+		s.free.push(uint32(wc.ID))
 	}
 	if !l.leaving || l.weak && !flushed {
 		l.leave(&CompletionError{Status: wc.Status, VendorError: wc.VendorError, ID: wc.ID}, flushed)
@@ -52,7 +54,7 @@ func (l *Loop) failed(wc *verbs.WorkCompletion) {
 
 // unfit notes a good completion of another kind than the verb makes: the peer
 // was set up otherwise than the host. The receive it consumed is posted again.
-func (l *Loop) unfit(wc *verbs.WorkCompletion) {
+func (l *Loop) unfit(s *stock, wc *verbs.WorkCompletion) {
 	l.account.total.Errors++
 	with := ""
 	if wc.Opcode == verbs.OpRecv {
@@ -67,49 +69,60 @@ func (l *Loop) unfit(wc *verbs.WorkCompletion) {
 	}
 	switch l.kind {
 	case kindSend:
-		if slot, ok := l.consumed(wc); ok {
-			l.free.push(uint32(slot))
+		if slot, ok := l.consumed(s, wc); ok {
+			s.free.push(uint32(slot))
 		}
 	case kindWriteImm:
-		l.consumed(wc)
+		l.credit(s)
 	}
 }
 
-// consumed takes note that a receive is not posted any more. For SEND it
-// returns the slot.
-func (l *Loop) consumed(wc *verbs.WorkCompletion) (slot int, ok bool) {
-	if l.kind == kindWriteImm {
-		if l.outstanding == 0 {
-			l.account.total.Errors++
-			l.account.name(badID)
-			l.leave(fmt.Errorf("%w: none is: the device or its driver is at fault", ErrBadID), false)
-			return 0, false
-		}
-		l.outstanding--
-		return 0, true
-	}
-	if wc.ID >= uint64(len(l.posted)) || !l.posted[wc.ID] {
+// consumed takes note that the receive of a SEND is not posted any more, and
+// returns its slot.
+func (l *Loop) consumed(s *stock, wc *verbs.WorkCompletion) (slot int, ok bool) {
+	if wc.ID >= uint64(len(s.posted)) || !s.posted[wc.ID] {
 		// Which slot was filled is not known, so nothing can go on.
-		l.account.total.Errors++
-		l.account.name(badID)
-		l.leave(fmt.Errorf("%w: ID %#x of %d slots: the device or its driver is at fault", ErrBadID, wc.ID, l.cfg.Slots), false)
+		err := l.notPosted(fmt.Sprintf("ID %#x of %d slots", wc.ID, l.cfg.Slots))
+		if l.pool != nil {
+			l.pool.fail(err)
+		}
 		return 0, false
 	}
-	l.outstanding--
-	l.posted[wc.ID] = false
+	s.outstanding--
+	s.posted[wc.ID] = false
 	return int(wc.ID), true
 }
 
+// credit takes note that a receive of a WRITE with immediate is not posted any
+// more.
+func (l *Loop) credit(s *stock) (ok bool) {
+	if s.outstanding == 0 {
+		_ = l.notPosted("none is")
+		return false
+	}
+	s.outstanding--
+	return true
+}
+
+// notPosted notes a completion of a receive that is not posted.
+func (l *Loop) notPosted(what string) error {
+	l.account.total.Errors++
+	l.account.name(badID)
+	err := fmt.Errorf("%w: %s: the device or its driver is at fault", ErrBadID, what)
+	l.leave(err, false)
+	return err
+}
+
 // received handles a SEND.
-func (l *Loop) received(wc *verbs.WorkCompletion) {
-	slot, ok := l.consumed(wc)
+func (l *Loop) received(s *stock, wc *verbs.WorkCompletion) {
+	slot, ok := l.consumed(s, wc)
 	if !ok {
 		return
 	}
 	if wc.ByteLen > l.cfg.FrameBytes {
 		l.account.total.Errors++
 		l.account.name(tooLong)
-		l.free.push(uint32(slot))
+		s.free.push(uint32(slot))
 		return
 	}
 	q := l.seq.next
@@ -117,8 +130,8 @@ func (l *Loop) received(wc *verbs.WorkCompletion) {
 		q = l.seq.extend(wc.Imm)
 	}
 	where := l.place(q, wc.ByteLen)
-	if where == duplicate || !l.lend(q, slot, wc.ByteLen, where == late) {
-		l.free.push(uint32(slot))
+	if where == duplicate || !l.lend(s, q, slot, wc.ByteLen, where == late) {
+		s.free.push(uint32(slot))
 	}
 }
 
@@ -129,8 +142,8 @@ const (
 )
 
 // written handles a WRITE with immediate.
-func (l *Loop) written(wc *verbs.WorkCompletion) {
-	if _, ok := l.consumed(wc); !ok {
+func (l *Loop) written(s *stock, wc *verbs.WorkCompletion) {
+	if !l.credit(s) {
 		return
 	}
 	length := wc.ByteLen
@@ -156,7 +169,7 @@ func (l *Loop) written(wc *verbs.WorkCompletion) {
 		return
 	}
 	l.ring.hold(slot, q)
-	if !l.lend(q, slot, length, false) {
+	if !l.lend(s, q, slot, length, false) {
 		l.ring.drop(slot)
 	}
 	l.ring.advance(l.seq.next)
@@ -184,20 +197,20 @@ func (l *Loop) place(q uint64, length uint32) order {
 }
 
 // lend hands a frame to the sink and reports whether the sink keeps its slot.
-func (l *Loop) lend(q uint64, slot int, length uint32, late bool) (kept bool) {
-	v := l.show(q, slot, length, late)
+func (l *Loop) lend(s *stock, q uint64, slot int, length uint32, late bool) (kept bool) {
+	v := l.show(s, q, slot, length, late)
 	l.judge(v)
-	return !l.settle(slot, v)
+	return !l.settle(s, slot, v)
 }
 
 // show calls the sink.
-func (l *Loop) show(q uint64, slot int, length uint32, late bool) Verdict {
+func (l *Loop) show(s *stock, q uint64, slot int, length uint32, late bool) Verdict {
 	f := &l.frame
 	f.Sequence, f.Slot, f.Late = q, slot, late
 	f.Data = l.slot(slot, length)
 	f.Owner = l
-	f.generation = l.lending.lend(slot)
-	l.held++
+	f.generation = s.lending.lend(slot)
+	s.held++
 	return l.cfg.Sink.Take(f)
 }
 
@@ -218,9 +231,9 @@ func (l *Loop) judge(v Verdict) {
 
 // settle reports whether the slot is the loop's again after the sink was
 // called.
-func (l *Loop) settle(slot int, v Verdict) bool {
-	if v&Kept == 0 && l.lending.giveBack(slot, l.frame.generation) {
-		l.held--
+func (l *Loop) settle(s *stock, slot int, v Verdict) bool {
+	if v&Kept == 0 && s.lending.giveBack(slot, l.frame.generation) {
+		s.held--
 		return true
 	}
 	// Either the sink keeps it, or it has released it already and the slot

@@ -34,9 +34,14 @@ const (
 )
 
 // Config shapes a Loop. QP, CQ, Memory, Verb, Slots, Stride and Sink are
-// needed; the zero value of everything else is a good default.
+// needed, with Pool only QP, Verb and Sink; the zero value of everything else is
+// a good default.
 type Config struct {
 	QP verbs.QueuePair
+	// Pool, if not nil, is whose slots QP takes its receives from, with SEND or
+	// SEND with immediate. CQ, Memory, LKey, Slots, Stride, Mode, Batch, Spin and
+	// CPU are the pool's then; FrameBytes is the pool's too unless it is less.
+	Pool *Pool
 	// CQ takes the receive completions of QP and of no other queue pair.
 	CQ verbs.CompletionQueue
 	// Memory holds the slots from its beginning on; LKey is the key of its
@@ -73,6 +78,11 @@ type Config struct {
 
 // check fills in defaults and refuses what cannot work.
 func (c *Config) check() error {
+	if c.Pool != nil {
+		if err := c.join(); err != nil {
+			return err
+		}
+	}
 	if c.QP == nil || c.CQ == nil || c.Memory == nil || c.Sink == nil {
 		return errors.New("queue pair, completion queue, memory and sink must all be given")
 	}
@@ -139,6 +149,23 @@ func (c *Config) check() error {
 	if c.Window < MinWindow {
 		return fmt.Errorf("window of %v: want at least %v", c.Window, MinWindow)
 	}
+	return nil
+}
+
+// join takes over what is the pool's.
+func (c *Config) join() error {
+	p := &c.Pool.cfg
+	if c.Verb != rocelink.VerbSend && c.Verb != rocelink.VerbSendImm {
+		return fmt.Errorf("verb %q: a pool serves %s and %s", c.Verb, rocelink.VerbSend, rocelink.VerbSendImm)
+	}
+	if c.FrameBytes == 0 {
+		c.FrameBytes = p.FrameBytes
+	}
+	if c.FrameBytes > p.FrameBytes {
+		return fmt.Errorf("frames of %d bytes: the pool's slots take %d", c.FrameBytes, p.FrameBytes)
+	}
+	c.CQ, c.Memory, c.LKey, c.Slots, c.Stride = p.CQ, p.Memory, p.LKey, p.Slots, p.Stride
+	c.Mode, c.Batch, c.Spin, c.CPU = p.Mode, p.Batch, p.Spin, p.CPU
 	return nil
 }
 

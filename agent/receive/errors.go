@@ -16,6 +16,8 @@ var (
 	ErrQueuePair = errors.New("queue pair in error")
 	// ErrBadID: a good completion names a receive that is not posted.
 	ErrBadID = errors.New("completion of a receive that is not posted")
+	// ErrPool: the pool takes no more streams, since it was stopped or failed.
+	ErrPool = errors.New("the pool takes no more streams")
 	// ErrNotDrained: receives were still posted when DrainTime was over.
 	ErrNotDrained = errors.New("receives still posted")
 )

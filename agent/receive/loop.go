@@ -12,8 +12,8 @@ import (
 )
 
 // Loop serves one queue pair. Everything that belongs to the queue pair is in
-// turn; Run only adds the thread and the waiting, so that a thread with several
-// queue pairs could give each its turn.
+// turn; Run only adds the thread and the waiting. With Config.Pool it has
+// neither: the pool's thread hands it the completions of its queue pair.
 type Loop struct {
 	cfg  Config
 	kind kind
@@ -31,23 +31,21 @@ type Loop struct {
 	frame    Frame
 	begin    time.Time // of the loop's clock
 
-	outstanding int // receives posted and not completed
-	held        int // slots that are with the sink
-	retry       bool
-	free        fifo   // SEND: slots to be posted
-	posted      []bool // SEND: by slot
-	wantOpcode  verbs.Opcode
-	wantFlags   verbs.CompletionFlags
-	credits     uint64 // WRITE with immediate: receives ever posted
-	seq         sequence
-	ring        ring
-	lending     lending
-	account     account
-	checkAt     time.Duration // when to look at the queue pair's state next
-	active      time.Duration // when the last message was seen
-	armed       bool
-	backoff     time.Duration // WRITE: next sleep
-	emptyLooks  uint32
+	retry      bool
+	wantOpcode verbs.Opcode
+	wantFlags  verbs.CompletionFlags
+	credits    uint64 // WRITE with immediate: receives ever posted
+	seq        sequence
+	ring       ring
+	stock      // its own; of no use in a pool
+	account    account
+	pool       *Pool         // nil: the loop has its own thread
+	share      sharing       // with a pool
+	checkAt    time.Duration // when to look at the queue pair's state next
+	active     time.Duration // when the last message was seen
+	armed      bool
+	backoff    time.Duration // WRITE: next sleep
+	emptyLooks uint32
 
 	leaving  bool
 	blind    bool // the completion queue cannot be polled any more
@@ -77,11 +75,15 @@ func New(cfg Config) (*Loop, error) {
 	l := &Loop{
 		cfg: cfg, base: cfg.Memory.Address(), data: cfg.Memory.Bytes(),
 		windows: make(chan *rocelink.Window, windowsKept), lastLap: int(cfg.Slots),
-		wantOpcode: noOpcode,
-		found:      make([]verbs.WorkCompletion, cfg.Batch),
-		requests:   make([]verbs.ReceiveRequest, cfg.Batch),
+		wantOpcode: noOpcode, pool: cfg.Pool,
 	}
-	l.lending.init(int(cfg.Slots))
+	if l.pool != nil {
+		l.share.init()
+	} else {
+		l.found = make([]verbs.WorkCompletion, cfg.Batch)
+		l.requests = make([]verbs.ReceiveRequest, cfg.Batch)
+		l.lending.init(int(cfg.Slots))
+	}
 	l.frame.Owner = l
 	switch cfg.Verb {
 	case rocelink.VerbSend:
@@ -95,13 +97,24 @@ func New(cfg Config) (*Loop, error) {
 	case rocelink.VerbRead:
 		l.kind = kindRead
 	}
-	if l.kind == kindSend {
+	switch {
+	case l.pool != nil:
+	case l.kind == kindSend:
 		l.free.init(int(cfg.Slots))
 		l.posted = make([]bool, cfg.Slots)
-	} else {
+	default:
 		l.ring.init(&l.cfg)
 	}
 	return l, nil
+}
+
+// stock is the slots, and where each of them is.
+type stock struct {
+	outstanding int    // receives posted and not completed
+	held        int    // slots that are with the sink
+	free        fifo   // SEND: slots to be posted
+	posted      []bool // SEND: by slot
+	lending     lending
 }
 
 // kind is how the loop learns of a message and where it lies.
@@ -140,8 +153,7 @@ func (l *Loop) Held() int { return int(max(l.heldNow.Load(), 0)) }
 // goroutine may call it, more than once.
 func (l *Loop) Stop() {
 	l.stop.Store(true)
-	l.attention.Store(true)
-	l.wake()
+	l.callAttention()
 }
 
 // Fail ends the loop as Stop does, sets the queue pair to error, and makes Run
@@ -151,23 +163,41 @@ func (l *Loop) Fail(err error) {
 		return
 	}
 	l.failure.CompareAndSwap(nil, &err)
+	l.callAttention()
+}
+
+// callAttention has the loop look at what was asked of it.
+func (l *Loop) callAttention() {
 	l.attention.Store(true)
+	if l.pool != nil {
+		l.pool.attention.Store(true)
+	}
 	l.wake()
+}
+
+// loans is where the loans of the slots are kept.
+func (l *Loop) loans() *lending {
+	if l.pool != nil {
+		return &l.pool.stock.lending
+	}
+	return &l.lending
 }
 
 // Release implements Owner. A frame that is not lent is ignored.
 func (l *Loop) Release(f Frame) {
-	if uint(f.Slot) >= uint(len(l.lending.words)) || !l.lending.giveBack(f.Slot, f.generation) {
+	b := l.loans()
+	if uint(f.Slot) >= uint(len(b.words)) || !b.giveBack(f.Slot, f.generation) {
 		return
 	}
 	l.heldNow.Add(-1)
-	l.lending.queue(f.Slot)
+	b.queue(f.Slot)
 	l.wake()
 }
 
 // Intact implements Owner.
 func (l *Loop) Intact(f Frame) bool {
-	if uint(f.Slot) >= uint(len(l.lending.words)) || !l.lending.lent(f.Slot, f.generation) {
+	b := l.loans()
+	if uint(f.Slot) >= uint(len(b.words)) || !b.lent(f.Slot, f.generation) {
 		return false
 	}
 	return l.kind != kindWrite || l.ring.untouched(f.Slot, f.Sequence)
@@ -175,6 +205,10 @@ func (l *Loop) Intact(f Frame) bool {
 
 // wake ends the loop's sleep if it sleeps.
 func (l *Loop) wake() {
+	if l.pool != nil {
+		l.pool.wake()
+		return
+	}
 	if l.sleeping.Load() && l.sleeping.CompareAndSwap(true, false) {
 		l.cfg.CQ.Wake()
 	}
@@ -187,6 +221,10 @@ func (l *Loop) wake() {
 func (l *Loop) Run() error {
 	if !l.order.CompareAndSwap(ordPrepared, ordRun) {
 		return fmt.Errorf("receive loop: run: %w", ErrOrder)
+	}
+	if l.pool != nil {
+		<-l.share.done
+		return l.share.err
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -236,7 +274,7 @@ func (l *Loop) turn() (now time.Duration, n int) {
 		if l.kind == kindWrite {
 			l.takeRing(n)
 		} else {
-			l.takeCompletions(l.found[:n])
+			l.takeCompletions(&l.stock, l.found[:n])
 		}
 	} else {
 		l.account.empty()
@@ -286,7 +324,7 @@ func (l *Loop) look() (int, error) {
 	c, err := l.cfg.CQ.Poll(l.found)
 	if c > 0 {
 		l.account.dirty = true
-		l.takeCompletions(l.found[:c])
+		l.takeCompletions(&l.stock, l.found[:c])
 	}
 	return 0, err
 }
@@ -344,12 +382,18 @@ func (l *Loop) drained(now time.Duration, n int) bool {
 
 // end publishes the last window and makes Run's error.
 func (l *Loop) end() error {
-	l.collect()
+	if l.pool == nil {
+		l.collect()
+	}
 	err := l.cause
 	if l.weak && l.stop.Load() {
 		err = nil // the owner set the error state before the loop saw Stop
 	}
-	if l.outstanding > 0 {
+	if l.pool != nil {
+		if !l.share.drained() && !l.blind {
+			err = errors.Join(err, fmt.Errorf("%w: the device did not say within %v that the queue pair takes no more from the shared queue: set it to error after Stop, and call LastWQE", ErrNotDrained, DrainTime))
+		}
+	} else if l.outstanding > 0 {
 		left := fmt.Errorf("%d %w after %v: set the queue pair to error after Stop", l.outstanding, ErrNotDrained, DrainTime)
 		if l.blind {
 			left = fmt.Errorf("%d %w: their completions are lost", l.outstanding, ErrNotDrained)

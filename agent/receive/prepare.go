@@ -11,12 +11,18 @@ import (
 // Prepare readies the memory and posts the receives. It is called once, with
 // the queue pair in INIT, before it goes to RTR: a peer that is quicker then
 // finds them. If it fails, some receives may be posted; closing the queue pair
-// takes them back.
+// takes them back. With a pool the receives are posted already, and from here on
+// the pool's thread serves the loop; Run must be called, after Stop if the
+// connection fails.
 func (l *Loop) Prepare() error {
 	if !l.order.CompareAndSwap(ordNew, ordPreparing) {
 		return fmt.Errorf("receive loop: prepare: %w", ErrOrder)
 	}
-	if err := l.prepare(); err != nil {
+	prepare := l.prepare
+	if l.pool != nil {
+		prepare = func() error { return l.pool.join(l) }
+	}
+	if err := prepare(); err != nil {
 		return fmt.Errorf("receive loop: prepare: %w", err)
 	}
 	l.order.Store(ordPrepared)

@@ -241,7 +241,7 @@ func (l *Loop) takeRing(n int) {
 			t.Messages++
 			t.Bytes += rocelink.Count(length)
 			r.hold(slot, q)
-			v := l.show(q, slot, length, false)
+			v := l.show(&l.stock, q, slot, length, false)
 			switch {
 			case r.load(slot) != q+1, v&Corrupt != 0 && !r.untouched(slot, q):
 				t.Overrun++
@@ -249,7 +249,7 @@ func (l *Loop) takeRing(n int) {
 			default:
 				l.judge(v)
 			}
-			if l.settle(slot, v) {
+			if l.settle(&l.stock, slot, v) {
 				r.drop(slot)
 			}
 		}

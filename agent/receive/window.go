@@ -151,6 +151,9 @@ func (a *account) close(l *Loop) *rocelink.Window {
 		HeldSlots: rocelink.Count(l.held), Slots: rocelink.Count(l.cfg.Slots),
 		Total: *t,
 	}
+	if l.pool != nil {
+		w.HeldSlots = rocelink.Count(l.Held()) // the others' are not this stream's
+	}
 	rated := w.Bytes
 	switch {
 	case a.first && a.batches < 2:

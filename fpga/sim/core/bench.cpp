@@ -1,7 +1,13 @@
 //go:build verilator
 
 #include "bench.h"
+#ifdef ROCELINK_REALTIME
+#include "Vrealtime.h"
+using Top = Vrealtime;
+#else
 #include "Vtop.h"
+using Top = Vtop;
+#endif
 
 #include <cstdint>
 #include <cstring>
@@ -25,7 +31,7 @@ struct Random {
 };
 
 struct Bench {
-    Vtop top;
+    Top top;
     Random random{1};
     uint64_t cycle = 0;
 

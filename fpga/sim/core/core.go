@@ -2,12 +2,14 @@
 
 // Package core is the RTL core in simulation: registers, frames in, frames out,
 // and time in cycles. Time passes in Run and, two cycles each, by register
-// accesses.
+// accesses. With the build tag realtime it is the core for a clock of 250 kHz, a
+// thousandth of a board's, and without an external source.
 package core
 
 /*
 #cgo pkg-config: verilator
 #cgo CXXFLAGS: -std=c++17 -O2 -fno-exceptions -Wno-attributes
+#cgo realtime CXXFLAGS: -DROCELINK_REALTIME
 #include "bench.h"
 */
 import "C"
@@ -15,6 +17,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 )
 
@@ -123,20 +126,32 @@ func (c *Core) Offered() int { return int(C.bench_source_queued(c.bench)) }
 func (c *Core) Queued() int { return int(C.bench_queued(c.bench)) }
 
 // Take returns the frames that left since the last call.
-func (c *Core) Take() []Frame {
+func (c *Core) Take() []Frame { return c.TakeInto(new(Batch)) }
+
+// Batch is memory for frames.
+type Batch struct {
+	raw    []C.bench_frame
+	bytes  []byte
+	frames []Frame
+}
+
+// TakeInto is [Core.Take] whose frames are valid until the next use of the batch.
+func (c *Core) TakeInto(b *Batch) []Frame {
 	n := int(C.bench_frames(c.bench))
 	if n == 0 {
 		return nil
 	}
-	raw := make([]C.bench_frame, n)
-	bytes := make([]byte, max(1, int(C.bench_bytes(c.bench))))
-	C.bench_take(c.bench, &raw[0], (*C.uint8_t)(unsafe.Pointer(&bytes[0])))
-	out := make([]Frame, n)
-	for i, r := range raw {
-		out[i] = Frame{Data: bytes[:r.length:r.length], First: uint64(r.first), Last: uint64(r.last), Beats: int(r.beats), Error: r.error != 0}
-		bytes = bytes[r.length:]
+	size := max(1, int(C.bench_bytes(c.bench)))
+	b.raw, b.bytes = slices.Grow(b.raw[:0], n)[:n], slices.Grow(b.bytes[:0], size)[:size]
+	C.bench_take(c.bench, &b.raw[0], (*C.uint8_t)(unsafe.Pointer(&b.bytes[0])))
+	b.frames = b.frames[:0]
+	at := uint32(0)
+	for _, r := range b.raw {
+		end := at + uint32(r.length)
+		b.frames = append(b.frames, Frame{Data: b.bytes[at:end:end], First: uint64(r.first), Last: uint64(r.last), Beats: int(r.beats), Error: r.error != 0})
+		at = end
 	}
-	return out
+	return b.frames
 }
 
 // Faults counts what an AXI4-Stream source must never do: leave a gap inside a

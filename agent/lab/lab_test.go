@@ -237,7 +237,13 @@ func (s *segment) configure(ctx context.Context) error {
 }
 
 // tools are the programs of others that run in the guest.
-var tools = []string{"ip", "rdma", "ibv_devinfo", "ibv_rc_pingpong", "ib_send_bw", "ib_write_bw", "ib_read_bw", "cat", "ls", "prlimit", "setpriv"}
+var tools = []string{"ip", "rdma", "ibv_devinfo", "ibv_rc_pingpong", "ib_send_bw", "ib_write_bw", "ib_read_bw", "rping", "cat", "ls", "prlimit", "setpriv"}
+
+// loaded are what programs load by themselves.
+var loaded = []struct{ path, of string }{
+	{"/usr/lib/*/libibverbs/librxe-*.so", "ibverbs-providers"},
+	{"/usr/lib/*/libgcc_s.so.1", "libgcc-s1"}, // pthread_exit of rping
+}
 
 func buildImage(ctx context.Context, k *Kernel) (string, error) {
 	goTool := os.Getenv("GO")
@@ -255,6 +261,7 @@ func buildImage(ctx context.Context, k *Kernel) (string, error) {
 		"guest-init":    {"agent/lab/cmd", "0", ""},
 		"guest-receive": {"agent/lab/cmd", "1", "ibverbs"},
 		"guest-request": {"agent/lab/cmd", "1", "ibverbs"},
+		"guest-rping":   {"agent/lab/cmd", "1", "ibverbs,rdmacm"},
 		"rocelinkd":     {"agent/cmd", "1", "ibverbs"},
 		"rocectl":       {"agent/cmd", "1", "ibverbs"},
 		"boardd":        {"firmware/cmd", "0", ""}, // runs here
@@ -274,7 +281,7 @@ func buildImage(ctx context.Context, k *Kernel) (string, error) {
 	img := &Image{
 		Init:    filepath.Join(bin, "guest-init"),
 		Kernel:  k,
-		Modules: []string{"virtio_pci", "virtio_net", "crc32_generic", "rdma_rxe", "ib_uverbs"},
+		Modules: []string{"virtio_pci", "virtio_net", "crc32_generic", "rdma_rxe", "ib_uverbs", "rdma_ucm"},
 		Files:   map[string]string{"/etc/libibverbs.d/rxe.driver": "/etc/libibverbs.d/rxe.driver"},
 	}
 	if k.UserMode {
@@ -287,12 +294,15 @@ func buildImage(ctx context.Context, k *Kernel) (string, error) {
 		}
 		img.Programs = append(img.Programs, at)
 	}
-	for _, p := range []string{"guest-receive", "guest-request", "rocelinkd", "rocectl"} {
+	for _, p := range []string{"guest-receive", "guest-request", "guest-rping", "rocelinkd", "rocectl"} {
 		img.Files["/bin/"+p] = filepath.Join(bin, p)
 	}
-	img.Libraries, err = filepath.Glob("/usr/lib/*/libibverbs/librxe-*.so")
-	if err != nil || len(img.Libraries) == 0 {
-		return "", fmt.Errorf("libibverbs has no provider for rxe: install the package ibverbs-providers")
+	for _, l := range loaded {
+		at, err := filepath.Glob(l.path)
+		if err != nil || len(at) == 0 {
+			return "", fmt.Errorf("no %s: install the package %s", l.path, l.of)
+		}
+		img.Libraries = append(img.Libraries, at...)
 	}
 	out := filepath.Join(*cache, "initramfs.gz")
 	return out, img.WriteFile(out)

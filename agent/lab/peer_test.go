@@ -86,12 +86,18 @@ func (p *program) next() session.Reply {
 func (p *program) reply() session.Reply {
 	p.t.Helper()
 	var r session.Reply
-	if err := p.in.Decode(&r); err != nil {
+	p.decode(&r)
+	return r
+}
+
+// decode reads a line; without one the case ends.
+func (p *program) decode(line any) {
+	p.t.Helper()
+	if err := p.in.Decode(line); err != nil {
 		_ = p.process.Kill()
 		_, ended := p.process.Wait()
 		p.t.Fatalf("no reply: %v; %v", err, ended)
 	}
-	return r
 }
 
 func (p *program) ask(q session.Request) session.Reply {

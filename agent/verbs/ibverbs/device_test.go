@@ -177,7 +177,7 @@ func (p *pair) start(opcode int, data []byte, length int, remote uint64, rkey ui
 	p.Helper()
 	copy(p.peer.mem.Bytes(), data)
 	p.nextID++
-	p.must(double.PostSend(p.peer.qp.raw(), opcode, p.peer.mr.Address(), uint32(length), p.peer.mr.LKey(), remote, rkey, imm, p.nextID))
+	p.must(double.PostSend(p.peer.qp.Raw(), opcode, p.peer.mr.Address(), uint32(length), p.peer.mr.LKey(), remote, rkey, imm, p.nextID))
 }
 
 // ended reports whether the request has ended within a time, and how.

@@ -169,9 +169,9 @@ func (qp *queuePair) disclaim() {
 // QPN implements verbs.QueuePair.
 func (qp *queuePair) QPN() roce.QPN { return qp.qpn }
 
-// raw is the library's own queue pair, for requests that this package does not
-// make.
-func (qp *queuePair) raw() unsafe.Pointer { return C.rl_raw(qp.c) }
+// Raw is the library's own queue pair, for requests that this package does not
+// make. Who needs it asks a verbs.QueuePair for an interface with this method.
+func (qp *queuePair) Raw() unsafe.Pointer { return C.rl_raw(qp.c) }
 
 // State implements verbs.QueuePair. It asks the device, which may have put the
 // queue pair into error; that is a system call.

@@ -1,4 +1,4 @@
-// The RoCE core and its AXI4-Lite slave as one cell of a block design, which
+// The core with its slave and its slow path (rl_shell) as one cell of a block design, which
 // takes plain Verilog as its top. All of it is in the MAC's user clock.
 `default_nettype none
 
@@ -45,32 +45,21 @@ module rl_board #(
     input  wire         s_axis_tuser
 );
 
-    wire        bus_write;
-    wire [15:0] bus_address;
-    wire [31:0] bus_wdata, bus_rdata;
-
-    rl_axil axil (
-        .clk(clk), .rst(rst),
+    rl_shell #(.BUILD(BUILD)) shell (
+        .clk(clk), .rst(rst), .boot(32'd0), .link_up(link_up),
         .s_axil_awvalid(s_axil_awvalid), .s_axil_awready(s_axil_awready), .s_axil_awaddr(s_axil_awaddr),
         .s_axil_wvalid(s_axil_wvalid), .s_axil_wready(s_axil_wready), .s_axil_wdata(s_axil_wdata),
         .s_axil_wstrb(s_axil_wstrb), .s_axil_bvalid(s_axil_bvalid), .s_axil_bready(s_axil_bready),
         .s_axil_bresp(s_axil_bresp), .s_axil_arvalid(s_axil_arvalid), .s_axil_arready(s_axil_arready),
         .s_axil_araddr(s_axil_araddr), .s_axil_rvalid(s_axil_rvalid), .s_axil_rready(s_axil_rready),
         .s_axil_rdata(s_axil_rdata), .s_axil_rresp(s_axil_rresp),
-        .bus_write(bus_write), .bus_address(bus_address), .bus_wdata(bus_wdata), .bus_rdata(bus_rdata)
-    );
-
-    // 322.265625 MHz: the user clock of a CMAC at 100 Gb/s (PG203).
-    rl_core #(.CLOCK_KHZ(322266), .BUILD(BUILD)) core (
-        .clk(clk), .rst(rst), .boot(32'd0),
-        .bus_write(bus_write), .bus_address(bus_address), .bus_wdata(bus_wdata), .bus_rdata(bus_rdata),
-        .link_up(link_up),
         .m_axis_tvalid(m_axis_tvalid), .m_axis_tready(m_axis_tready), .m_axis_tdata(m_axis_tdata),
         .m_axis_tkeep(m_axis_tkeep), .m_axis_tlast(m_axis_tlast), .m_axis_tuser(m_axis_tuser),
         .s_axis_tvalid(s_axis_tvalid), .s_axis_tdata(s_axis_tdata), .s_axis_tkeep(s_axis_tkeep),
         .s_axis_tlast(s_axis_tlast), .s_axis_tuser(s_axis_tuser),
         .s_source_tvalid(1'b0), .s_source_tready(), .s_source_tdata(512'd0), .s_source_tkeep(64'd0),
-        .s_source_tlast(1'b0), .s_source_lossy(1'b0)
+        .s_source_tlast(1'b0), .s_source_lossy(1'b0),
+        .answered_arp(), .answered_echo(), .unanswered(), .overrun()
     );
 
 endmodule

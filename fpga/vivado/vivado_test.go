@@ -77,6 +77,24 @@ func TestSources(t *testing.T) {
 	}
 }
 
+// The files that the script takes make the cell, and every port of every module
+// in it is that of its instance.
+func TestElaborates(t *testing.T) {
+	iverilog, err := exec.LookPath("iverilog")
+	if err != nil {
+		t.Skip("iverilog is not installed")
+	}
+	arguments := []string{"-g2012", "-t", "null", "-Wall", "-Wno-timescale", "-s", "rl_board", "-I", root + "/fpga/rtl", "-I", root + "/fpga/regs"}
+	for _, f := range regexp.MustCompile(`fpga/[a-z_/]+\.s?v\b`).FindAllString(read(t, "project.tcl"), -1) {
+		read(t, filepath.Join(root, f)) // go test's cache depends on it
+		arguments = append(arguments, filepath.Join(root, f))
+	}
+	out, err := exec.Command(iverilog, arguments...).CombinedOutput()
+	if err != nil || regexp.MustCompile(`(?i)port|dangling`).Match(out) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // What the bitstream decodes is what boardd opens.
 func TestBoards(t *testing.T) {
 	for _, name := range names(t) {

@@ -144,9 +144,9 @@ func TestSlowPathBesideStreams(t *testing.T) {
 			h.exchange(3000, nil)
 			h.Idle = 0
 			var asked []request
-			const count = 90
+			const count = 160
 			sizes := []int{0, 1, 17, 18, 19, 22, 23, 56, 500, 1472, 4000, 8972}
-			h.exchange(100000, func() bool {
+			h.exchange(200000, func() bool {
 				if len(asked) == count {
 					return len(h.slow) == count
 				}

@@ -100,18 +100,9 @@ func (c Config) complete() (Config, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	names := map[string]bool{}
-	streams := make([]stream.Spec, len(c.Streams))
-	for i, s := range c.Streams {
-		s, err := s.Complete()
-		if err != nil {
-			return c, fmt.Errorf("%w: stream %d: %w", ErrConfig, i+1, err)
-		}
-		if names[s.Name] {
-			return c, fmt.Errorf("%w: stream %d: two streams are called %s: give names", ErrConfig, i+1, s.Name)
-		}
-		names[s.Name] = true
-		streams[i] = s
+	streams, err := stream.CompleteAll(c.Streams)
+	if err != nil {
+		return c, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	c.Streams = streams
 	return c, nil

@@ -57,7 +57,7 @@ func TestConfigUncommented(t *testing.T) {
 	for _, kind := range []reflect.Type{reflect.TypeFor[daemon.Config](), reflect.TypeFor[daemon.NATS](), reflect.TypeFor[stream.Spec]()} {
 		for i := range kind.NumField() {
 			key := kind.Field(i).Tag.Get("yaml")
-			if key == "-" {
+			if key == "-" || !kind.Field(i).IsExported() {
 				continue
 			}
 			commented, found := false, false

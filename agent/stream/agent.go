@@ -66,6 +66,7 @@ type Agent struct {
 	mu       sync.Mutex
 	sequence rocelink.Count
 	streams  map[string]*Stream
+	shares   map[string]*share
 	order    []string
 	problem  string // of the device
 }
@@ -81,7 +82,7 @@ func New(c Config) (*Agent, error) {
 	}
 	a := &Agent{
 		host: c.Host, epoch: rocelink.Count(random64()), started: time.Now(), nc: c.NATS, reopen: c.Reopen, log: c.Log, beat: c.Beat,
-		changed: make(chan struct{}, 1), ended: make(chan struct{}), streams: map[string]*Stream{},
+		changed: make(chan struct{}, 1), ended: make(chan struct{}), streams: map[string]*Stream{}, shares: map[string]*share{},
 	}
 	a.place.dev = c.Device
 	var err error
@@ -149,7 +150,11 @@ func (a *Agent) deviceEvents(dev verbs.Device) (cause string, removed bool) {
 			if !ok {
 				return "", false
 			}
-			a.log.Warn("device event", "event", e.Kind.String(), "qpn", e.QPN, "cause", e.Cause)
+			level := slog.LevelWarn
+			if e.Kind == verbs.EventLastWQE {
+				level = slog.LevelDebug // at the end of each session of a share
+			}
+			a.log.Log(context.Background(), level, "device event", "event", e.Kind.String(), "qpn", e.QPN, "cause", e.Cause)
 			a.mu.Lock()
 			switch e.Kind {
 			case verbs.EventPortDown:
@@ -269,14 +274,18 @@ func (a *Agent) Open(ctx context.Context, spec Spec, take Taker) (*Stream, error
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if old, taken := a.streams[spec.Name]; taken {
-		if !old.done() {
-			return nil, bad("name %s: this agent already has a stream of that name", spec.Name)
-		}
-	} else {
+	old := a.streams[spec.Name]
+	if old != nil && !old.done() {
+		return nil, bad("name %s: this agent already has a stream of that name", spec.Name)
+	}
+	share, err := a.share(spec)
+	if err != nil {
+		return nil, err
+	}
+	if old == nil {
 		a.order = append(a.order, spec.Name)
 	}
-	s := newStream(a, spec, take)
+	s := newStream(a, spec, share, take)
 	a.streams[spec.Name] = s
 	go s.run(ctx)
 	return s, nil

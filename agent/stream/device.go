@@ -98,9 +98,7 @@ func (a *Agent) follow() {
 func (a *Agent) replace(cause string) bool {
 	idle := a.setAway(cause)
 	a.failStreams(verbs.Event{Kind: verbs.EventDeviceRemoved, Cause: cause})
-	select {
-	case <-idle:
-	case <-a.ended:
+	if !a.awaitIdle(idle) {
 		return false
 	}
 	if a.reopen == nil {
@@ -129,6 +127,28 @@ func (a *Agent) replace(cause string) bool {
 		case <-tick.C:
 		case <-a.ended:
 			return false
+		}
+	}
+}
+
+// awaitIdle waits until nobody uses the removed device, false if the agent ends. A
+// device that still works for those who have it says when their queue pairs are
+// done with a shared queue.
+func (a *Agent) awaitIdle(idle <-chan struct{}) bool {
+	events := a.device().Events()
+	for {
+		select {
+		case <-idle:
+			return true
+		case <-a.ended:
+			return false
+		case e, ok := <-events:
+			switch {
+			case !ok:
+				events = nil
+			case e.Kind == verbs.EventLastWQE:
+				a.failStreams(e)
+			}
 		}
 	}
 }

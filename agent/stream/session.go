@@ -21,21 +21,14 @@ type session struct {
 	board  rocelink.StreamStatus // as last heard
 	qp     verbs.QueuePair
 	loop   *receive.Loop
-	// undo holds what must be undone, in the order it was done.
-	undo []step
+	undoing
 
 	running   bool          // the loop was started
+	ready     bool          // the queue pair could receive
 	loopEnded chan struct{} // loopErr is valid afterwards
 	loopErr   error
 	published chan struct{}
 }
-
-type step struct {
-	name string
-	undo func() error
-}
-
-func (s *session) did(name string, undo func() error) { s.undo = append(s.undo, step{name, undo}) }
 
 // Codes of the set-up.
 const (
@@ -92,38 +85,11 @@ func (s *Stream) open() (_ *session, err error) {
 		mtu = min(mtu, roce.MTU(spec.MTU))
 	}
 
-	// A domain of its own: no board reaches the memory of another stream.
-	pd, err := dev.AllocPD()
-	if err != nil {
-		return nil, fmt.Errorf("protection domain: %w", err)
-	}
-	n.did("free protection domain", pd.Close)
-	slots := spec.stride() * uint64(spec.Slots)
-	memory, err := verbs.AllocMemory(int(slots+creditBytes), slots >= hugeFrom)
+	m, err := n.means(dev)
 	if err != nil {
 		return nil, err
 	}
-	if slots >= hugeFrom && !memory.Huge() {
-		s.agent.noHugePages.Do(func() {
-			s.agent.log.Warn("no huge pages are free: regions are on normal pages; `rocectl doctor` says how to have them", "bytes", slots)
-		})
-	}
-	n.did("free memory", func() error { return n.free(memory) })
-	region, err := pd.Register(memory, access(spec.Verb))
-	if err != nil {
-		return nil, fmt.Errorf("register %d bytes: %w", len(memory.Bytes()), err)
-	}
-	n.did("deregister memory", region.Close)
-	receives := spec.Slots
-	if spec.Verb == rocelink.VerbWrite || spec.Verb == rocelink.VerbRead {
-		receives = 1
-	}
-	cq, err := dev.CreateCQ(receives + 1)
-	if err != nil {
-		return nil, fmt.Errorf("completion queue of %d: %w", receives+1, err)
-	}
-	n.did("destroy completion queue", cq.Close)
-	n.qp, err = pd.CreateQP(verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxReceives: receives})
+	n.qp, err = m.pd.CreateQP(verbs.QPConfig{SendCQ: m.cq, RecvCQ: m.cq, MaxReceives: receives(spec), SRQ: m.srq})
 	if err != nil {
 		return nil, fmt.Errorf("queue pair: %w", err)
 	}
@@ -143,17 +109,14 @@ func (s *Stream) open() (_ *session, err error) {
 		n.did("close sink", c.Close)
 	}
 	config := receive.Config{
-		QP: n.qp, CQ: cq, Memory: memory, LKey: region.LKey(), Verb: spec.Verb,
+		QP: n.qp, Pool: m.pool, CQ: m.cq, Memory: m.memory, LKey: m.region.LKey(), Verb: spec.Verb,
 		Slots: uint32(spec.Slots), Stride: uint32(spec.stride()), FrameBytes: uint32(spec.FrameBytes.Bytes),
-		Sink: sink, Batch: spec.Batch, CPU: spec.CPU, Host: s.agent.host, Board: spec.Board, Stream: spec.Name,
-	}
-	if spec.Mode == "busy" {
-		config.Mode = receive.Busy
+		Sink: sink, Batch: spec.Batch, CPU: spec.CPU, Mode: waiting(spec.Mode), Host: s.agent.host, Board: spec.Board, Stream: spec.Name,
 	}
 	var credit rocelink.Count
 	if spec.Verb == rocelink.VerbWrite && !spec.FreeRunning {
-		config.CreditOffset = int(slots)
-		credit = rocelink.Count(region.Address() + slots)
+		config.CreditOffset = int(spec.stride()) * spec.Slots
+		credit = rocelink.Count(m.region.Address()) + rocelink.Count(config.CreditOffset)
 	}
 	if spec.Verb == rocelink.VerbRead {
 		if config.Pattern, err = pattern.ParseKind(spec.Source); err != nil {
@@ -172,7 +135,7 @@ func (s *Stream) open() (_ *session, err error) {
 		Version: rocelink.Version, Host: s.agent.host, Stream: spec.Name, Verb: spec.Verb,
 		QPN: uint32(n.qp.QPN()), PSN: uint32(psn), Address: port.Address.String(), MAC: roce.MAC(port.MAC).String(), MTU: int(mtu),
 		Region: rocelink.Region{
-			Address: rocelink.Count(region.Address()), RKey: region.RKey(), Slots: uint32(spec.Slots),
+			Address: rocelink.Count(m.region.Address()), RKey: m.region.RKey(), Slots: uint32(spec.Slots),
 			Stride: uint32(spec.stride()), FrameBytes: uint32(spec.FrameBytes.Bytes), Credit: credit,
 		},
 		Source:      rocelink.Source{Kind: spec.Source, CRC: spec.CRC, RateKbps: spec.Rate.kbps(), Burst: uint32(spec.Burst), Count: rocelink.Count(spec.Count)},
@@ -196,21 +159,19 @@ func (s *Stream) open() (_ *session, err error) {
 	if err := n.loop.Prepare(); err != nil {
 		return nil, fmt.Errorf("post receives: %w", err)
 	}
+	if m.pool != nil {
+		n.run() // the share's thread has it already
+	}
 	if err := n.qp.ReadyToReceive(peer); err != nil {
 		return nil, fmt.Errorf("queue pair to RTR: %w", err)
 	}
+	n.ready = true
 	if err := n.qp.ReadyToSend(psn); err != nil {
 		return nil, fmt.Errorf("queue pair to RTS: %w", err)
 	}
-	go n.publish()
-	go func() {
-		n.loopErr = n.loop.Run()
-		close(n.loopEnded)
-	}()
-	n.running = true
-	s.mu.Lock()
-	s.session = n // from here on events of the device concern it
-	s.mu.Unlock()
+	if m.pool == nil {
+		n.run()
+	}
 	var status rocelink.StreamStatus
 	start := rocelink.SessionRequest{Version: rocelink.Version, Session: n.reply.Session, Epoch: n.reply.Epoch, Ready: true}
 	if err := Request(ctx, s.agent.nc, spec.Board, rocelink.EndpointStart, start, &status); err != nil {
@@ -222,6 +183,67 @@ func (s *Stream) open() (_ *session, err error) {
 	s.mu.Unlock()
 	s.agent.event("stream-open", spec.Name, n.reply.Session, "%s from board %s: QPN %#06x ← %#06x, path MTU %d", spec.Verb, spec.Board, request.QPN, n.reply.QPN, n.reply.MTU)
 	return n, nil
+}
+
+// means gets what the session receives with.
+func (s *session) means(dev verbs.Device) (*means, error) {
+	sh, spec := s.stream.share, s.stream.spec
+	if sh == nil {
+		// A domain of its own: no board reaches the memory of another stream.
+		m := &means{}
+		s.did("close what it received with", m.unwind)
+		return m, m.obtain(s.stream.agent, dev, spec.stride()*uint64(spec.Slots), access(spec.Verb), receives(spec), s.held)
+	}
+	st, err := sh.acquire(s.stream.agent, dev)
+	if err != nil {
+		return nil, err
+	}
+	s.did("leave the share", func() error {
+		err := error(nil)
+		if n := letGo(s.held); n > 0 {
+			err = fmt.Errorf("%d slots of share %s are still held by their consumer: its other streams do without them", n, sh.name)
+		}
+		return errors.Join(err, sh.release(st))
+	})
+	return &st.means, nil
+}
+
+// receives is how many receives a stream of its own posts at most; a queue has
+// one at least.
+func receives(spec Spec) int {
+	if spec.Verb == rocelink.VerbWrite || spec.Verb == rocelink.VerbRead {
+		return 1
+	}
+	return spec.Slots
+}
+
+func waiting(mode string) receive.Mode {
+	if mode == modeBusy {
+		return receive.Busy
+	}
+	return receive.Event
+}
+
+// run starts the receive loop. From here on events of the device concern the
+// session.
+func (s *session) run() {
+	go s.publish()
+	go func() {
+		s.loopErr = s.loop.Run()
+		close(s.loopEnded)
+	}()
+	s.running = true
+	s.stream.mu.Lock()
+	s.stream.session = s
+	s.stream.mu.Unlock()
+}
+
+// held is how many slots the session's consumer holds.
+func (s *session) held() int {
+	if s.loop == nil {
+		return 0
+	}
+	return s.loop.Held()
 }
 
 // peerOf checks what the board answered and turns it into attributes.
@@ -339,35 +361,10 @@ func (s *session) stopLoop() error {
 	}
 	s.loop.Stop()
 	err := s.qp.SetError()
+	if !s.ready {
+		s.loop.LastWQE() // it never took a receive, and not every device says so
+	}
 	<-s.loopEnded
 	<-s.published
 	return err
-}
-
-// free gives the memory back once no consumer holds a slot of it. One that does
-// not let go keeps it: a leak is better than a fault.
-func (s *session) free(m *verbs.Memory) error {
-	if s.loop != nil {
-		deadline := time.Now().Add(catchLimit)
-		for s.loop.Held() > 0 && time.Now().Before(deadline) {
-			pause(context.Background(), pollDelay)
-		}
-		if n := s.loop.Held(); n > 0 {
-			return fmt.Errorf("%d slots are still held by their consumer; their memory stays allocated", n)
-		}
-	}
-	return m.Free()
-}
-
-// unwind undoes the set-up in reverse; a step that fails does not keep the
-// others from being undone.
-func (s *session) unwind() error {
-	var errs []error
-	for i := len(s.undo) - 1; i >= 0; i-- {
-		if err := s.undo[i].undo(); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", s.undo[i].name, err))
-		}
-	}
-	s.undo = nil
-	return errors.Join(errs...)
 }

@@ -55,6 +55,11 @@ type Spec struct {
 	Timeout    *int `yaml:"timeout"`
 	// Window is the most unacknowledged packets. Default: the board's choice.
 	Window int `yaml:"window"`
+	// Share names what send and send-imm streams receive with together: memory,
+	// a queue of receives and a thread. Default: each has its own.
+	Share string `yaml:"share"`
+
+	common *shared // of the share; nil: none
 }
 
 // ErrSpec: a setting of a stream is wrong; the text names it.
@@ -122,6 +127,8 @@ func ParseSpec(text string) (Spec, error) {
 			s.Timeout, err = intPointer(value)
 		case "window":
 			s.Window, err = strconv.Atoi(value)
+		case "share":
+			s.Share = value
 		default:
 			return s, bad("no setting is called %q", key)
 		}
@@ -136,6 +143,12 @@ func intPointer(s string) (*int, error) {
 	v, err := strconv.Atoi(s)
 	return &v, err
 }
+
+// How a loop waits.
+const (
+	modeEvent = "event"
+	modeBusy  = "busy"
+)
 
 // Sinks besides "file:PATH".
 const (
@@ -176,8 +189,9 @@ func (s Spec) Complete() (Spec, error) {
 	if s.FrameBytes.Bytes > rocelink.MaxFrameBytes {
 		return s, bad("frame of %d bytes: at most %d", s.FrameBytes.Bytes, rocelink.MaxFrameBytes)
 	}
-	if s.Slots == 0 {
-		s.Slots = min(max(int(defaultRegion/max(s.stride(), 1)), minDefault), maxDefault)
+	asked := s.Slots != 0
+	if !asked {
+		s.Slots = defaultSlots(s.stride())
 	}
 	if s.Slots < 2 || s.Slots > maxSlots {
 		return s, bad("slots %d: give 2 to %d", s.Slots, maxSlots)
@@ -185,8 +199,8 @@ func (s Spec) Complete() (Spec, error) {
 	if s.Verb != rocelink.VerbWrite && s.Verb != rocelink.VerbRead && s.Slots > receiveCeiling {
 		return s, bad("slots %d: a queue pair holds at most %d receives", s.Slots, receiveCeiling)
 	}
-	if size := s.stride() * uint64(s.Slots); size >= rocelink.MaxRegion-creditBytes {
-		return s, bad("region of %d slots of %d bytes: must stay below 4 GiB; give fewer slots or smaller frames", s.Slots, s.stride())
+	if err := checkRegion(s.Slots, s.stride()); err != nil {
+		return s, bad("%v", err)
 	}
 	switch s.Source {
 	case "":
@@ -224,8 +238,8 @@ func (s Spec) Complete() (Spec, error) {
 	}
 	switch s.Mode {
 	case "":
-		s.Mode = "event"
-	case "event", "busy":
+		s.Mode = modeEvent
+	case modeEvent, modeBusy:
 	default:
 		return s, bad("mode %q: give event or busy", s.Mode)
 	}
@@ -261,7 +275,39 @@ func (s Spec) Complete() (Spec, error) {
 	if ms := s.Lease.Milliseconds(); ms < rocelink.MinLeaseMillis || ms > rocelink.MaxLeaseMillis {
 		return s, bad("lease %v: give %v to %v", s.Lease, rocelink.MinLeaseMillis*time.Millisecond, rocelink.MaxLeaseMillis*time.Millisecond)
 	}
-	return s, nil
+	return s, s.checkShare(asked)
+}
+
+// checkShare checks the name of the share, and says what the stream asks of it.
+func (s *Spec) checkShare(asked bool) error {
+	switch {
+	case s.Share == "":
+		return nil
+	case s.Verb == rocelink.VerbWriteImm:
+		return bad("share %s: a %s stream's receives are the credits of its own ring; share is for %s and %s", s.Share, s.Verb, rocelink.VerbSend, rocelink.VerbSendImm)
+	case s.Verb != rocelink.VerbSend && s.Verb != rocelink.VerbSendImm:
+		return bad("share %s: a %s stream takes no receives; share is for %s and %s", s.Share, s.Verb, rocelink.VerbSend, rocelink.VerbSendImm)
+	}
+	if err := rocelink.CheckName("share", s.Share); err != nil {
+		return bad("%v", err)
+	}
+	if s.common == nil {
+		s.common = &shared{frame: s.FrameBytes.Bytes, slots: s.Slots, asked: asked, mode: s.Mode, batch: s.Batch, cpu: s.CPU}
+	}
+	return nil
+}
+
+// defaultSlots is how many slots there are if nobody says.
+func defaultSlots(stride uint64) int {
+	return min(max(int(defaultRegion/stride), minDefault), maxDefault)
+}
+
+// checkRegion keeps a region within what a board can address.
+func checkRegion(slots int, stride uint64) error {
+	if stride*uint64(slots) >= rocelink.MaxRegion-creditBytes {
+		return fmt.Errorf("region of %d slots of %d bytes: must stay below 4 GiB; give fewer slots or smaller frames", slots, stride)
+	}
+	return nil
 }
 
 // Verifies reports whether the content of the frames is known and checked.
@@ -281,5 +327,7 @@ func (s Spec) stride() uint64 {
 	if s.Verb == rocelink.VerbWrite {
 		n += rocelink.TrailerBytes
 	}
-	return max((n+63)&^63, 64)
+	return roundStride(n)
 }
+
+func roundStride(n uint64) uint64 { return max((n+63)&^63, 64) }

@@ -73,6 +73,11 @@ func TestSpecRefuses(t *testing.T) {
 		{"board=demo,rnr-retry=8", "rnr-retry 8"},
 		{"board=demo,timeout=32", "timeout 32"},
 		{"board=demo,burst=-1", "burst -1"},
+		{"board=demo,verb=write,share=x", "share x: a write stream takes no receives"},
+		{"board=demo,verb=read,share=x", "share x: a read stream takes no receives"},
+		{"board=demo,verb=write-imm,share=x", "share x: a write-imm stream's receives are the credits of its own ring"},
+		{"board=demo,share=a\nb", "share name"},
+		{"board=demo,share=" + strings.Repeat("x", 65), "share name"},
 	} {
 		s, err := ParseSpec(tc.spec)
 		if err == nil {
@@ -108,6 +113,61 @@ func TestSpecDefaults(t *testing.T) {
 	s, err := (Spec{Board: "b"}).Complete()
 	if err != nil || s.FrameBytes.Bytes != 65536 || s.Name != "send" || s.Sink != SinkVerify {
 		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// What streams of a share have in common is settled over all of them, in any
+// order.
+func TestSharesAreSettled(t *testing.T) {
+	three := 3
+	big := Spec{Name: "a", Board: "b", FrameBytes: SizeOf(1 << 20), Share: "x"}
+	small := Spec{Name: "c", Board: "b", FrameBytes: SizeOf(100), Share: "x"}
+	many := Spec{Name: "d", Board: "b", FrameBytes: SizeOf(100), Slots: 40, Share: "x"}
+	few := Spec{Name: "e", Board: "b", FrameBytes: SizeOf(100), Slots: 4, Share: "x"}
+	own := Spec{Name: "o", Board: "b", FrameBytes: SizeOf(16 << 20)}
+	other := Spec{Name: "p", Board: "b", FrameBytes: SizeOf(16 << 20), Slots: 2, Share: "y", Mode: "busy", CPU: &three}
+	for name, tc := range map[string]struct {
+		specs []Spec
+		frame uint64
+		slots int
+	}{
+		"slots that nobody gives fit the largest frame": {[]Spec{small, big}, 1 << 20, 16},
+		"the largest first":                             {[]Spec{big, small}, 1 << 20, 16},
+		"slots that one gives":                          {[]Spec{small, few, big}, 1 << 20, 4},
+		"slots that two give":                           {[]Spec{many, few, small}, 100, 40},
+		"others do not count":                           {[]Spec{other, few, own}, 100, 4},
+	} {
+		done, err := CompleteAll(tc.specs)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for i, s := range done {
+			switch again, err := s.Complete(); {
+			case err != nil || again.common != s.common:
+				t.Errorf("%s: completed again: %v", name, err)
+			case tc.specs[i].Share == "" && s.common != nil:
+				t.Errorf("%s: %s shares", name, s.Name)
+			case tc.specs[i].Share == "x" && (s.common.frame != tc.frame || s.common.slots != tc.slots):
+				t.Errorf("%s: %s has %+v, want %d slots for %d bytes", name, s.Name, s.common, tc.slots, tc.frame)
+			case s.FrameBytes != tc.specs[i].FrameBytes:
+				t.Errorf("%s: %s has frames of %d", name, s.Name, s.FrameBytes.Bytes)
+			}
+		}
+	}
+	for want, change := range map[string]func(*Spec){
+		"mode event, another mode busy":  func(s *Spec) { s.Mode = "busy" },
+		"batch 16, another batch 64":     func(s *Spec) { s.Batch = 64 },
+		"cpu none, another cpu 3":        func(s *Spec) { s.CPU = &three },
+		"must stay below 4 GiB":          func(s *Spec) { s.FrameBytes, s.Slots = SizeOf(0), 16384 },
+		"two streams are called a":       func(s *Spec) { s.Name = "a" },
+		"stream 2: bad stream setting: ": func(s *Spec) { s.Verb = rocelink.VerbRead },
+	} {
+		s := small
+		change(&s)
+		if _, err := CompleteAll([]Spec{big, s}); !errors.Is(err, ErrSpec) || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "stream 2: ") {
+			t.Errorf("error %v does not name %q", err, want)
+		}
 	}
 }
 

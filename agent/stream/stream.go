@@ -22,6 +22,7 @@ type Taker func(session int) (receive.Sink, error)
 type Stream struct {
 	agent *Agent
 	spec  Spec
+	share *share // nil: none
 	take  Taker
 	// wake is signalled when the board was heard; fail carries the reason why
 	// the session under way cannot go on.
@@ -79,9 +80,9 @@ func (r Result) Verified() rocelink.Count {
 	return r.Total.Verified
 }
 
-func newStream(a *Agent, spec Spec, take Taker) *Stream {
+func newStream(a *Agent, spec Spec, share *share, take Taker) *Stream {
 	return &Stream{
-		agent: a, spec: spec, take: take, state: StateWaiting,
+		agent: a, spec: spec, share: share, take: take, state: StateWaiting,
 		wake: make(chan struct{}, 1), fail: make(chan error, 1), ended: make(chan struct{}),
 		result: Result{Stream: spec.Name, Host: a.host, Verb: spec.Verb},
 	}
@@ -151,7 +152,12 @@ func (s *Stream) deviceEvent(e verbs.Event) {
 			signal(s.wake) // what it waits for may have come
 		}
 		return
-	case e.Kind == verbs.EventPortActive || e.Kind == verbs.EventPortDown:
+	case e.Kind == verbs.EventPortActive || e.Kind == verbs.EventPortDown || e.Kind == verbs.EventSRQLimit:
+		return
+	case e.Kind == verbs.EventLastWQE:
+		if e.QPN == session.qp.QPN() {
+			session.loop.LastWQE()
+		}
 		return
 	}
 	if e.Kind == verbs.EventQPFatal && e.QPN != session.qp.QPN() {

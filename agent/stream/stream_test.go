@@ -286,19 +286,28 @@ func TestLifeOfAStream(t *testing.T) {
 // names the step, and a second start succeeds.
 func TestHalfDoneSetUpIsUndone(t *testing.T) {
 	for _, tc := range []struct {
-		step scripted.Step
-		want string
+		step  scripted.Step
+		want  string
+		share string
 	}{
-		{scripted.StepAllocPD, "protection domain"},
-		{scripted.StepRegister, "register"},
-		{scripted.StepCreateCQ, "completion queue"},
-		{scripted.StepCreateQP, "queue pair"},
-		{scripted.StepInit, "INIT"},
-		{scripted.StepPostReceive, "post receives"},
-		{scripted.StepReadyToReceive, "RTR"},
-		{scripted.StepReadyToSend, "RTS"},
+		{scripted.StepAllocPD, "protection domain", ""},
+		{scripted.StepRegister, "register", ""},
+		{scripted.StepCreateCQ, "completion queue", ""},
+		{scripted.StepCreateQP, "queue pair", ""},
+		{scripted.StepInit, "INIT", ""},
+		{scripted.StepPostReceive, "post receives", ""},
+		{scripted.StepReadyToReceive, "RTR", ""},
+		{scripted.StepReadyToSend, "RTS", ""},
+		{scripted.StepAllocPD, "share x: protection domain", "x"},
+		{scripted.StepRegister, "share x: register", "x"},
+		{scripted.StepCreateCQ, "share x: completion queue", "x"},
+		{scripted.StepCreateSRQ, "share x: create shared receive queue", "x"},
+		{scripted.StepPostReceive, "share x: receive pool: post receive 1 of 4", "x"},
+		{scripted.StepCreateQP, "queue pair", "x"},
+		{scripted.StepReadyToReceive, "RTR", "x"},
+		{scripted.StepReadyToSend, "RTS", "x"},
 	} {
-		t.Run(tc.want, func(t *testing.T) {
+		t.Run(tc.share+tc.want, func(t *testing.T) {
 			b := newBench(t)
 			defer b.close(t)
 			b.provider.Inject(scripted.Fault{Step: tc.step})
@@ -318,7 +327,7 @@ func TestHalfDoneSetUpIsUndone(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer sub.Unsubscribe()
-			s, err := b.agent.Open(ctx, Spec{Name: "s", Board: "demo", Slots: 4, FrameBytes: SizeOf(8), Sink: SinkDiscard}, discard)
+			s, err := b.agent.Open(ctx, Spec{Name: "s", Board: "demo", Slots: 4, FrameBytes: SizeOf(8), Sink: SinkDiscard, Share: tc.share}, discard)
 			if err != nil {
 				t.Fatal(err)
 			}

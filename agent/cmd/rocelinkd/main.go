@@ -62,7 +62,8 @@ func command() *cobra.Command {
 			"Without --nats it runs a NATS server itself, on loopback.\n\n" +
 			"A stream is key=value settings separated by commas: board (needed), verb (send, send-imm, write, write-imm, read),\n" +
 			"name, frame, slots, source (prbs31, counter, external), crc, rate, burst, count, sink (verify, discard, file:PATH),\n" +
-			"mode (event, busy), batch, mtu, cpu, lease, free-running, window, timeout, retry, rnr-retry.\n\n" +
+			"mode (event, busy), batch, mtu, cpu, lease, free-running, window, timeout, retry, rnr-retry,\n" +
+			"share (send and send-imm streams of one share receive with one thread from one queue).\n\n" +
 			"SIGHUP makes the NATS server inside read --nats-config again: users, keys, permissions and certificate.\n\n" +
 			"Exit status: 0 ended in order, 1 with --once: a stream lost something, 2 a setting is wrong, 3 something could not be started.",
 		Example:       "  rocelinkd --stream board=demo,verb=send,frame=64KiB,rate=1G\n  rocelinkd --config /etc/rocelink/rocelinkd.yaml",

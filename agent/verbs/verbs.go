@@ -140,6 +140,9 @@ const (
 	EventGIDChange
 	EventQPFatal
 	EventCQError
+	// EventDeviceRemoved: the device is gone or is to go. For those who have it
+	// open it may still work, and further events come, until all have closed it:
+	// close everything, the device last.
 	EventDeviceRemoved
 	// EventLastWQE: a queue pair in error takes no more receives from its
 	// shared queue. What it took before has its completion in the queue.

@@ -58,9 +58,7 @@ func TestErrorsBetweenFabricAndAgentOnRxe(t *testing.T) {
 			if c.lose {
 				faults.Drop = 100
 			}
-			b := newBoard(t, s, faults, nil)
-			s.attach(t, b.Take)
-			agent := s.startAgent(ctx, t)
+			b, agent := s.boardAndAgent(ctx, t, faults)
 			o := agent.ask(session.Request{Open: &c.open}).Opened
 			b.connect(o.QPN, boardQPN, s.mtu, c.link)
 			agent.ask(session.Request{Peer: b.peer(s.mtu)})
@@ -145,9 +143,7 @@ func TestPortDownAndUp(t *testing.T) {
 	report(t)
 	ctx := bounded(t)
 	s := segments[0]
-	b := newBoard(t, s, model.FaultConfig{}, nil)
-	s.attach(t, b.Take)
-	agent := s.startAgent(ctx, t)
+	b, agent := s.boardAndAgent(ctx, t, model.FaultConfig{})
 	takeFromFabric(ctx, t, s, b, agent, rocelink.VerbSend, 1024, patient, nil)
 	agent.ask(session.Request{Open: &session.Open{Verb: rocelink.VerbSend, Slots: 4, Stride: 64, FrameBytes: 64}})
 	saw := func(what string) {

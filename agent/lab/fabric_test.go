@@ -28,6 +28,15 @@ func (s *segment) startAgent(ctx context.Context, t *testing.T) *program {
 	return start(ctx, t, "guest-receive", "-provider", "ibverbs", "-device", s.device)
 }
 
+// boardAndAgent has a board here and the receive loop in the guest, at the two
+// ends of the segment.
+func (s *segment) boardAndAgent(ctx context.Context, t *testing.T, faults model.FaultConfig) (*board, *program) {
+	t.Helper()
+	b := newBoard(t, s, faults, nil)
+	s.attach(t, b.Take)
+	return b, s.startAgent(ctx, t)
+}
+
 // The fabric's requester against the kernel's responder, under the agent's
 // receive loop on libibverbs. Every size is a session of its own.
 func TestAgentOnRxeTakesFromFabric(t *testing.T) {
@@ -40,9 +49,7 @@ func TestAgentOnRxeTakesFromFabric(t *testing.T) {
 					}
 					report(t)
 					ctx := bounded(t)
-					b := newBoard(t, s, model.FaultConfig{Drop: loss, Seed: 1}, nil)
-					s.attach(t, b.Take)
-					agent := s.startAgent(ctx, t)
+					b, agent := s.boardAndAgent(ctx, t, model.FaultConfig{Drop: loss, Seed: 1})
 					before := s.hardware(ctx, t)
 					l := patient
 					if loss > 0 {

@@ -28,6 +28,8 @@ CORRUPT  ?=
 DELAY    ?=
 SEED     ?= 0
 PCAP     ?=
+# rtl: the RTL, verilated, in place of the software fabric in Go.
+FABRIC   ?=
 FUZZTIME ?= 3s
 # Tiers of the tests, as in `make test TIERS='unit verbs'`.
 TIERS    ?= unit fuzz verbs package lab images rtl
@@ -42,7 +44,8 @@ DEMO_BOARD := $(if $(filter command line environment,$(origin BOARD)),$(BOARD))
 help:
 	@echo 'make demo      run board, fabric and host on this machine (DURATION=10 VERBS= FRAME= RATE= COUNT= MTU='
 	@echo '               SOURCE= SINK= DROP= DUPLICATE= REORDER= CORRUPT= DELAY= SEED= PCAP=;'
-	@echo '               BOARD=qemu-versal runs boardd on emulated ARM cores)'
+	@echo '               BOARD=qemu-versal runs boardd on emulated ARM cores;'
+	@echo '               FABRIC=rtl takes the RTL, verilated, for the fabric: needs verilator and g++)'
 	@echo "make test      install what the tests need where that is possible, then run all of them"
 	@echo "               (some: TIERS='unit fuzz verbs package lab images rtl')"
 	@echo 'make check     gofmt, vet, staticcheck'
@@ -66,11 +69,25 @@ build:
 		./agent/cmd/rocectl ./agent/cmd/rocelink-demo ./agent/cmd/rocelink-fleet
 	@$(RDMA) -trimpath -o $(BIN)/ ./agent/cmd/rocelinkd
 
-demo: build $(if $(DEMO_BOARD),image)
+demo: build $(if $(DEMO_BOARD),image) $(if $(filter rtl,$(FABRIC)),$(BIN)/rocelink-fabric-rtl)
 	@exec $(BIN)/rocelink-demo --programs $(BIN) --dir $(BUILD)/demo --duration '$(DURATION)' --verbs '$(VERBS)' \
 		--frame '$(FRAME)' --rate '$(RATE)' --count '$(COUNT)' --mtu '$(MTU)' --source '$(SOURCE)' --sink '$(SINK)' \
 		--drop '$(DROP)' --duplicate '$(DUPLICATE)' --reorder '$(REORDER)' --corrupt '$(CORRUPT)' --delay '$(DELAY)' \
-		--seed '$(SEED)' --pcap '$(PCAP)' --board '$(DEMO_BOARD)'
+		--seed '$(SEED)' --pcap '$(PCAP)' --board '$(DEMO_BOARD)' --fabric '$(FABRIC)'
+
+# The RTL as C++, made anew when a source of it changed.
+VERILATED := fpga/sim/.verilated
+$(VERILATED): fpga/sim/verilate $(wildcard fpga/rtl/*.sv fpga/rtl/*.vh fpga/rtl/shell/*.sv fpga/regs/*.vh)
+	@missing=; for t in verilator g++ pkg-config; do command -v $$t >/dev/null 2>&1 || missing="$$missing $$t"; done; \
+		[ -z "$$missing" ] || { echo "the fabric in RTL needs what is not installed:$$missing (on Debian: apt-get install$$missing)" >&2; exit 1; }
+	@echo 'turning the RTL into C++'
+	@fpga/sim/verilate Vrealtime
+	@touch $@
+
+# Without -trimpath it comes from the cache after the tests.
+$(BIN)/rocelink-fabric-rtl: $(VERILATED) FORCE
+	@echo 'compiling it: a minute or two, unless it is cached'
+	@CGO_ENABLED=1 $(GO) build -tags verilator,realtime -o $(BIN)/ ./fpga/sim/cmd/rocelink-fabric-rtl
 
 test: tools
 	@GO='$(GO)' FUZZTIME='$(FUZZTIME)' TIERS='$(TIERS)' .ci/test

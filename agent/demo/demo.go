@@ -41,8 +41,10 @@ type Config struct {
 	// Source is a file (or "-": standard input) to send in place of the
 	// generator's pattern; Sink a file to write what arrives to.
 	Source, Sink string
-	Faults       []string // arguments of the fabric such as "--drop=1"
-	NATSListen   string   // default 127.0.0.1:4222, or a free port if that is taken
+	// Fabric is what plays the fabric: FabricModel (default), or FabricRTL.
+	Fabric     string
+	Faults     []string // arguments of the fabric such as "--drop=1"
+	NATSListen string   // default 127.0.0.1:4222, or a free port if that is taken
 	// Board is a board that QEMU plays, such as qemu-zcu102: boardd then runs in
 	// its image, on emulated ARM cores. Default: boardd runs on this machine.
 	Board string
@@ -62,6 +64,12 @@ type Config struct {
 	onRunning func(*run)
 }
 
+// What plays the fabric.
+const (
+	FabricModel = "model" // in Go
+	FabricRTL   = "rtl"   // the RTL in simulation
+)
+
 // Exit codes of a run.
 const (
 	ExitOK     = 0 // nothing was lost or corrupt
@@ -78,6 +86,7 @@ const (
 	maxRestarts  = 20
 	defaultRun   = 10 * time.Second
 	defaultRate  = "1G"
+	rtlRate      = "5M" // four of them are a fifth of what a clock of 250 kHz carries
 	defaultFrame = "64KiB"
 )
 
@@ -89,6 +98,9 @@ func Run(ctx context.Context, c Config) (int, error) {
 		return ExitFailed, err
 	}
 	r := &run{Config: c, url: "nats://" + c.NATSListen, board: newBoardView(), failed: make(chan error, 1)}
+	if c.Fabric == FabricRTL {
+		r.clock = new(Clock)
+	}
 	if c.server != "" {
 		r.url = c.server
 	}
@@ -120,6 +132,14 @@ func (c Config) complete() (Config, error) {
 	if c.Board != "" && c.Source == "-" {
 		return c, errors.New("an emulated board's fabric has no standard input: give a file as source")
 	}
+	switch {
+	case c.Fabric == "":
+		c.Fabric = FabricModel
+	case c.Fabric != FabricModel && c.Fabric != FabricRTL:
+		return c, fmt.Errorf("fabric %q: give %s or %s", c.Fabric, FabricModel, FabricRTL)
+	case c.Fabric == FabricRTL && c.Source != "":
+		return c, errors.New("the fabric in RTL takes no source here: it cannot tell the end of one; leave out the source or the fabric")
+	}
 	if c.Source != "" && len(c.Verbs) > 1 {
 		return c, fmt.Errorf("a source file feeds one stream, not %d: give one verb", len(c.Verbs))
 	}
@@ -131,6 +151,9 @@ func (c Config) complete() (Config, error) {
 	}
 	if c.Rate == "" {
 		c.Rate = defaultRate
+		if c.Fabric == FabricRTL {
+			c.Rate = rtlRate
+		}
 		if c.Source != "" {
 			c.Rate = "0"
 		}
@@ -168,6 +191,7 @@ type run struct {
 	fabric, boardd, hostd *process
 	board                 *boardView
 	watch                 *watcher
+	clock                 *Clock      // of a core in simulation, else nil
 	running               atomic.Bool // all streams have run
 	failed                chan error  // why the demo cannot run
 }
@@ -233,13 +257,14 @@ func (r *run) do(ctx context.Context) (code int, err error) {
 			code, err = ExitLost, stopErr
 		}
 	}()
-	r.say("rocelink demo: board, fabric, wire, receive loop, status on this machine (software fabric, software verbs)")
+	r.say("rocelink demo: board, fabric, wire, receive loop, status on this machine (%s, software verbs)",
+		map[string]string{FabricModel: "software fabric", FabricRTL: "fabric in RTL, verilated"}[r.Fabric])
 	for _, p := range r.processes() {
 		if err := p.start(again); err != nil {
 			return ExitFailed, err
 		}
 	}
-	watch, err := newWatcher(r.url, r.board)
+	watch, err := newWatcher(r.url, r.board, r.unit())
 	if err != nil {
 		return ExitFailed, err
 	}
@@ -258,6 +283,7 @@ func (r *run) do(ctx context.Context) (code int, err error) {
 		go r.onRunning(r)
 	}
 	r.loop(ctx, watch, died)
+	r.sampleClock()
 	hostErr := r.hostd.stop(stopLimit)
 	watch.drain()
 	return r.conclude(summary, watch, hostErr)
@@ -306,7 +332,7 @@ func (r *run) build(summary string) {
 	if r.Board != "" {
 		_, port, _ := net.SplitHostPort(strings.TrimPrefix(r.url, "nats://"))
 		run := []string{"run", "--board", r.Board, "--name", boardName, "--nats", "nats://" + emulatorHost + ":" + port, "--address", r.BoardAddress,
-			"--fabric", filepath.Join(r.Programs, "rocelink-fabric")}
+			"--fabric", filepath.Join(r.Programs, r.fabricProgram())}
 		if r.Image != "" {
 			run = append(run, "--image", r.Image)
 		}
@@ -317,9 +343,31 @@ func (r *run) build(summary string) {
 		r.boardd = add("rocelink-image", run)
 		return
 	}
-	r.fabric, r.boardd = add("rocelink-fabric", fabric), add("boardd", board)
+	r.fabric, r.boardd = add(r.fabricProgram(), fabric), add("boardd", board)
 	if r.Source == "-" {
 		r.fabric.in = os.Stdin
+	}
+}
+
+// fabricProgram plays the fabric.
+func (r *run) fabricProgram() string {
+	if r.Fabric == FabricRTL {
+		return "rocelink-fabric-rtl"
+	}
+	return "rocelink-fabric"
+}
+
+// unit is what rates are shown in.
+func (r *run) unit() unit {
+	if r.Fabric == FabricRTL {
+		return unit{"Mb/s", 1e6}
+	}
+	return unit{"Gb/s", 1e9}
+}
+
+func (r *run) sampleClock() {
+	if r.clock != nil {
+		r.clock.sample(r.watch.nc)
 	}
 }
 
@@ -395,6 +443,7 @@ func (r *run) loop(ctx context.Context, w *watcher, died <-chan string) {
 		end = t.C
 	}
 	w.begin()
+	r.sampleClock()
 	r.say("%s", w.heading(r.Verbs))
 	for {
 		select {
@@ -410,6 +459,7 @@ func (r *run) loop(ctx context.Context, w *watcher, died <-chan string) {
 		case <-w.changed:
 		case <-tick.C:
 			r.say("%s", w.line(time.Since(begin), r.Verbs))
+			r.sampleClock()
 		}
 	}
 }
@@ -430,13 +480,15 @@ type Summary struct {
 	Streams  []stream.Result `json:"streams"`
 	Restarts map[string]int  `json:"restarts,omitempty"`
 	Problems []string        `json:"problems,omitempty"`
+	// Clock is that of a core in simulation.
+	Clock *Clock `json:"clock,omitempty"`
 	// SHA-256 of source and sink where both are files.
 	SourceSHA256 string `json:"source_sha256,omitempty"`
 	SinkSHA256   string `json:"sink_sha256,omitempty"`
 }
 
 func (r *run) conclude(file string, w *watcher, hostErr error) (int, error) {
-	var s Summary
+	s := Summary{Clock: r.clock}
 	data, err := os.ReadFile(file)
 	if err == nil {
 		err = json.Unmarshal(data, &s.Streams)
@@ -513,6 +565,9 @@ func (s Summary) write(w io.Writer, asJSON bool) error {
 	}
 	for name, n := range s.Restarts {
 		fmt.Fprintf(w, "%s was started again %d times\n", name, n)
+	}
+	if s.Clock != nil {
+		s.Clock.write(w)
 	}
 	if s.SinkSHA256 != "" {
 		if s.SourceSHA256 != "" {

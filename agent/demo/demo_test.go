@@ -294,6 +294,8 @@ func TestBadSettings(t *testing.T) {
 		{Programs: "x", Dir: "y", Duration: -1},
 		{Programs: "x", Dir: "y", Source: "f", Verbs: rocelink.Verbs},
 		{Programs: "x", Dir: "y", Sink: "f"},
+		{Programs: "x", Dir: "y", Fabric: "asic"},
+		{Programs: "x", Dir: "y", Fabric: FabricRTL, Source: "f"},
 	} {
 		if code, err := Run(t.Context(), c); err == nil || code != ExitFailed {
 			t.Errorf("%+v: exit code %d, %v", c, code, err)

@@ -64,11 +64,18 @@ type watcher struct {
 	nc      *nats.Conn
 	changed chan struct{}
 	board   *boardView
+	unit    unit
 
 	mu       sync.Mutex
 	latest   map[string]map[rocelink.Count]rocelink.Window // by stream and session
 	interval map[string]sample
 	before   rocelink.BoardStatus // when the line before was made
+}
+
+// unit is one of rates.
+type unit struct {
+	name string
+	bits float64 // a second
 }
 
 // sample sums windows since the line before.
@@ -77,8 +84,8 @@ type sample struct {
 	bits, seconds          float64
 }
 
-func newWatcher(url string, board *boardView) (*watcher, error) {
-	w := &watcher{changed: make(chan struct{}, 1), board: board, latest: map[string]map[rocelink.Count]rocelink.Window{}, interval: map[string]sample{}}
+func newWatcher(url string, board *boardView, u unit) (*watcher, error) {
+	w := &watcher{changed: make(chan struct{}, 1), board: board, unit: u, latest: map[string]map[rocelink.Count]rocelink.Window{}, interval: map[string]sample{}}
 	nc, err := rocelink.Connect(rocelink.Access{URL: url}, rocelink.Client{Name: "rocelink-demo", Retry: true})
 	if err != nil {
 		return nil, err
@@ -159,7 +166,7 @@ func (w *watcher) begin() {
 }
 
 func (w *watcher) heading(verbs []rocelink.Verb) string {
-	h := fmt.Sprintf("%6s %10s %9s", "time", "messages", "Gb/s")
+	h := fmt.Sprintf("%6s %10s %9s", "time", "messages", w.unit.name)
 	for _, v := range verbs {
 		h += fmt.Sprintf(" %9s", v)
 	}
@@ -200,7 +207,7 @@ func (w *watcher) line(at time.Duration, verbs []rocelink.Verb) string {
 		s := w.interval[string(v)]
 		rate := 0.0
 		if s.seconds > 0 {
-			rate = s.bits / s.seconds / 1e9
+			rate = s.bits / s.seconds / w.unit.bits
 		}
 		sum.messages += s.messages
 		sum.gaps += s.gaps

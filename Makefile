@@ -38,7 +38,7 @@ BOARD    ?= qemu-versal
 # The demo runs boardd on an emulated board only if one is asked for.
 DEMO_BOARD := $(if $(filter command line environment,$(origin BOARD)),$(BOARD))
 
-.PHONY: help demo build test check bench fleet generate tools package lab lab-uml image run-board rtl-report clean
+.PHONY: help demo build test check bench fleet generate tools package lab lab-uml image run-board rtl-report rtl-tools clean
 .DEFAULT_GOAL := help
 
 help:
@@ -75,17 +75,19 @@ demo: build $(if $(DEMO_BOARD),image) $(if $(filter rtl,$(FABRIC)),$(BIN)/roceli
 		--drop '$(DROP)' --duplicate '$(DUPLICATE)' --reorder '$(REORDER)' --corrupt '$(CORRUPT)' --delay '$(DELAY)' \
 		--seed '$(SEED)' --pcap '$(PCAP)' --board '$(DEMO_BOARD)' --fabric '$(FABRIC)'
 
-# The RTL as C++, made anew when a source of it changed.
-VERILATED := fpga/sim/.verilated
-$(VERILATED): fpga/sim/verilate $(wildcard fpga/rtl/*.sv fpga/rtl/*.vh fpga/rtl/shell/*.sv fpga/regs/*.vh)
+rtl-tools:
 	@missing=; for t in verilator g++ pkg-config; do command -v $$t >/dev/null 2>&1 || missing="$$missing $$t"; done; \
 		[ -z "$$missing" ] || { echo "the fabric in RTL needs what is not installed:$$missing (on Debian: apt-get install$$missing)" >&2; exit 1; }
+
+# The RTL as C++, made anew when a source of it changed.
+VERILATED := fpga/sim/.verilated
+$(VERILATED): fpga/sim/verilate $(wildcard fpga/rtl/*.sv fpga/rtl/*.vh fpga/regs/*.vh) | rtl-tools
 	@echo 'turning the RTL into C++'
 	@fpga/sim/verilate Vrealtime
 	@touch $@
 
 # Without -trimpath it comes from the cache after the tests.
-$(BIN)/rocelink-fabric-rtl: $(VERILATED) FORCE
+$(BIN)/rocelink-fabric-rtl: $(VERILATED) FORCE | rtl-tools
 	@echo 'compiling it: a minute or two, unless it is cached'
 	@CGO_ENABLED=1 $(GO) build -tags verilator,realtime -o $(BIN)/ ./fpga/sim/cmd/rocelink-fabric-rtl
 

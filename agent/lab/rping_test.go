@@ -3,7 +3,9 @@
 package lab
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -23,33 +25,31 @@ func (s *segment) rpingSizes() []int {
 	return []int{rping.MinText, 64, int(s.mtu), int(s.mtu) + 1, rping.MaxText}
 }
 
+// rping is the command line of either part; -v tells the texts.
+func (s *segment) rping(part string, more ...string) []string {
+	return append([]string{"rping", part, "-v", "-a", s.guestIP.String(), "-p", fmt.Sprint(rpingPort)}, more...)
+}
+
+// guestRping is the command line of our part.
+func (s *segment) guestRping(part string, more ...string) []string {
+	return append([]string{"guest-rping", "-device", s.device, part, fmt.Sprintf("%v:%d", s.guestIP, rpingPort)}, more...)
+}
+
 // rping in the guest, connected through the kernel's connection manager to a queue
 // pair of the agent's provider, on the same device. Both ends compare the text.
 func TestRping(t *testing.T) {
 	onEach(t, func(t *testing.T, s *segment) {
-		at := fmt.Sprintf("%v:%d", s.guestIP, rpingPort)
-		// -v tells the texts.
-		foreign := func(part string, more ...string) []string {
-			return append([]string{"rping", part, "-v", "-a", s.guestIP.String(), "-p", fmt.Sprint(rpingPort)}, more...)
-		}
 		for _, size := range s.rpingSizes() {
 			t.Run(fmt.Sprintf("server/%d", size), func(t *testing.T) {
 				report(t)
-				ctx := bounded(t)
-				p, err := guest.Start(remote.Command{Args: foreign("-s", "-S", fmt.Sprint(size)), Limit: caseTime})
-				if err != nil {
-					t.Fatal(err)
-				}
-				ours := start(ctx, t, "guest-rping", "-device", s.device, "-connect", at, "-size", fmt.Sprint(size), "-count", fmt.Sprint(rpings))
-				r := ours.rpingReport()
-				s.rpingAgrees(t, r, "server ping data: ", size, ended(ctx, t, p))
+				s.pingRping(bounded(t), t, size)
 			})
 			t.Run(fmt.Sprintf("client/%d", size), func(t *testing.T) {
 				report(t)
 				ctx := bounded(t)
-				ours := start(ctx, t, "guest-rping", "-device", s.device, "-listen", at)
+				ours := start(ctx, t, s.guestRping("-listen")...)
 				ours.rpingReport() // it listens
-				p, err := guest.Start(remote.Command{Args: foreign("-c", "-V", "-S", fmt.Sprint(size), "-C", fmt.Sprint(rpings)), Limit: caseTime})
+				p, err := guest.Start(remote.Command{Args: s.rping("-c", "-V", "-S", fmt.Sprint(size), "-C", fmt.Sprint(rpings)), Limit: caseTime})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -58,6 +58,58 @@ func TestRping(t *testing.T) {
 			})
 		}
 	})
+}
+
+// pingRping has our client ping rping's server.
+func (s *segment) pingRping(ctx context.Context, t *testing.T, size int) {
+	t.Helper()
+	p, err := guest.Start(remote.Command{Args: s.rping("-s", "-S", fmt.Sprint(size)), Limit: caseTime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := start(ctx, t, s.guestRping("-connect", "-size", fmt.Sprint(size), "-count", fmt.Sprint(rpings))...)
+	r := ours.rpingReport()
+	s.rpingAgrees(t, r, "server ping data: ", size, ended(ctx, t, p))
+}
+
+// rping's server is killed among pings: our client must end by itself and say so,
+// and the next connection must be as good as the first.
+func TestRpingKilled(t *testing.T) {
+	report(t)
+	ctx := bounded(t)
+	s := segments[0]
+	p, err := guest.Start(remote.Command{Args: s.rping("-s"), Limit: caseTime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := guest.Start(remote.Command{Args: s.guestRping("-connect", "-count", "1000000000"), Limit: caseTime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(p, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = ours.Finish(ctx)
+	e, _ := ours.Wait()
+	said := ours.Stderr()
+	t.Logf("after %v: %s", e.Elapsed, said)
+	// In which step it ends is chance.
+	if e.Code != 1 || !strings.HasPrefix(said, "guest-rping: ping ") {
+		t.Errorf("exit code %d, %q", e.Code, said)
+	}
+	s.pingRping(ctx, t, 64)
+}
+
+// Nobody listens: our client gives up when its time is over, and says why.
+func TestRpingWithoutServer(t *testing.T) {
+	report(t)
+	_, err := guest.Run(bounded(t), remote.Command{Args: segments[0].guestRping("-connect", "-within", "2s"), Limit: caseTime})
+	if err == nil || !strings.Contains(err.Error(), "nobody listens there") {
+		t.Error(err)
+	}
 }
 
 func (p *program) rpingReport() (r rping.Report) {

@@ -42,8 +42,8 @@ type Attributes struct {
 	Device   string
 }
 
-// Connection is one connection to be, or that is. Its methods are called by one
-// goroutine at a time.
+// Connection is one connection to be, or that is. But for Disconnect, its methods
+// are called by one goroutine at a time.
 type Connection struct {
 	c      *C.struct_cm_connection
 	active bool
@@ -78,7 +78,7 @@ func create(step string, at netip.AddrPort, within time.Duration, fill func(*Con
 }
 
 // Dial finds the way to an address. Each wait, this one and those of Connect and
-// Disconnect, is at most as long as within.
+// HungUp, is at most as long as within.
 func Dial(to netip.AddrPort, within time.Duration) (*Connection, error) {
 	c, err := create("find the way to", to, within, func(c *Connection, address *C.uint8_t, port C.uint16_t) C.int {
 		return C.cm_resolve(c.c, address, port, C.int(within.Milliseconds()))
@@ -169,23 +169,21 @@ func (c *Connection) attributes() (Attributes, error) {
 	}, nil
 }
 
-// Disconnect hangs up and waits until the peer has heard it.
+// Disconnect hangs up. HungUp tells when the peer has heard it.
 func (c *Connection) Disconnect() error {
 	if err := errno(C.cm_disconnect(c.c)); err != nil {
 		return fmt.Errorf("disconnect: %w", err)
 	}
-	return c.expect(C.RDMA_CM_EVENT_DISCONNECTED)
+	return nil
 }
 
-// HungUp waits until the peer hangs up, and lets it know that it was heard.
+// HungUp waits until either side hangs up, and answers a peer that does. Disconnect
+// may be called meanwhile.
 func (c *Connection) HungUp() error {
 	if err := c.expect(C.RDMA_CM_EVENT_DISCONNECTED); err != nil {
 		return err
 	}
-	if err := errno(C.cm_disconnect(c.c)); err != nil {
-		return fmt.Errorf("answer the peer's hanging up: %w", err)
-	}
-	return nil
+	return c.Disconnect()
 }
 
 // Close frees the connection.

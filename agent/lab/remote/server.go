@@ -17,6 +17,10 @@ import (
 	"time"
 )
 
+// drainTime bounds how long output that a program left behind may take to be sent:
+// on a busy machine longer than one would think.
+const drainTime = 15 * time.Second
+
 // retry is the time between two attempts of a relay to reach a program that
 // does not listen yet.
 const retry = 50 * time.Millisecond
@@ -117,7 +121,7 @@ func (s *Server) start(ctx context.Context, id uint64, c Command) {
 	// A group of its own, so that what it started ends with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = drainTime
 	cmd.Stdout = output(func(b []byte) error { return s.send(message{ID: id, Output: b}) })
 	cmd.Stderr = output(func(b []byte) error { return s.send(message{ID: id, Stderr: b}) })
 	stdin, err := cmd.StdinPipe()

@@ -62,12 +62,19 @@ func run(device, connect, listen string, size, count int, within time.Duration) 
 		return r, err
 	}
 	defer c.Close()
+	hungUp := make(chan struct{})
+	go func() {
+		defer close(hungUp)
+		s.hangUp(c)
+	}()
 	if connect == "" {
-		go s.hangUp(c)
 		r.Pings, err = rping.Server(s)
 	} else if err = rping.Client(s, s.source(size), s.sink(size), count); err == nil {
-		r.Pings, err = count, c.Disconnect()
+		r.Pings = count
 	}
+	// A second time does no harm.
+	err = errors.Join(err, c.Disconnect())
+	<-hungUp
 	if err = errors.Join(err, s.stop()); err != nil {
 		return r, err
 	}

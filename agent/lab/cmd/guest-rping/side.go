@@ -71,12 +71,13 @@ type side struct {
 
 	messages chan [rping.MessageBytes]byte
 	message  [rping.MessageBytes]byte
-	ended    chan error // of the loop; nil: it does not run
-	hungUp   chan error
+	ended    chan error    // of the loop; nil: it does not run
+	hungUp   chan struct{} // closed when either side has hung up
+	cause    error         // of that; io.EOF: in order
 }
 
 func newSide(device string, within time.Duration) (s *side, err error) {
-	s = &side{within: within, messages: make(chan [rping.MessageBytes]byte, receives), hungUp: make(chan error, 1)}
+	s = &side{within: within, messages: make(chan [rping.MessageBytes]byte, receives), hungUp: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -184,13 +185,13 @@ func (s *side) take(f *receive.Frame) receive.Verdict {
 	}
 }
 
-// hangUp waits until the peer hangs up; nothing else is done with c meanwhile.
+// hangUp waits until either side hangs up.
 func (s *side) hangUp(c *cm.Connection) {
-	err := c.HungUp()
-	if err == nil {
-		err = io.EOF
+	if s.cause = c.HungUp(); s.cause == nil {
+		s.cause = io.EOF
 	}
-	s.hungUp <- err
+	close(s.hungUp)
+	s.sends.Wake()
 }
 
 func (s *side) part(at, size int) rping.Memory {
@@ -208,8 +209,8 @@ func (s *side) Receive() ([]byte, error) {
 	select {
 	case s.message = <-s.messages:
 		return s.message[:], nil
-	case err := <-s.hungUp:
-		return nil, err
+	case <-s.hungUp:
+		return nil, s.cause
 	case err := <-s.ended:
 		s.ended <- err
 		return nil, fmt.Errorf("wait for a message: the receive loop has ended: %w", err)
@@ -236,13 +237,16 @@ func (s *side) Write(to rping.Buffer, text []byte) error {
 	return s.do("WRITE", C.IBV_WR_RDMA_WRITE, sourceAt, uint32(len(text)), to)
 }
 
-// do posts one request and waits for its completion.
+// do posts one request and waits for its completion. A peer that has hung up may
+// have taken it, but is not waited for long: to rdma_rxe the provider's seven
+// retries are for ever.
 func (s *side) do(what string, opcode C.int, local int, bytes uint32, remote rping.Buffer) error {
 	if rc := C.post(s.qp.(raw).Raw(), opcode, C.uint64_t(s.region.Address()+uint64(local)), C.uint32_t(bytes), C.uint32_t(s.region.LKey()),
 		C.uint64_t(remote.Address), C.uint32_t(remote.RKey)); rc != 0 {
 		return fmt.Errorf("post %s of %d bytes: %w", what, bytes, syscall.Errno(rc))
 	}
 	var wcs [1]verbs.WorkCompletion
+	hungUp := s.hungUp
 	for deadline := time.Now().Add(s.within); ; {
 		if err := s.sends.Arm(); err != nil {
 			return err
@@ -256,8 +260,17 @@ func (s *side) do(what string, opcode C.int, local int, bytes uint32, remote rpi
 		case n == 1:
 			return nil
 		}
+		select {
+		case <-hungUp:
+			const grace = time.Second
+			hungUp, deadline = nil, time.Now().Add(min(grace, time.Until(deadline)))
+		default:
+		}
 		left := time.Until(deadline)
-		if left <= 0 {
+		switch {
+		case left <= 0 && hungUp == nil:
+			return fmt.Errorf("%s of %d bytes: %w", what, bytes, s.cause)
+		case left <= 0:
 			return fmt.Errorf("%s of %d bytes: no completion within %v", what, bytes, s.within)
 		}
 		if _, err := s.sends.Wait(left); err != nil {

@@ -1,9 +1,10 @@
 // An AXI4-Lite slave in front of the core's register bus, in the core's clock.
 //
 // One access is under way at a time; where a read and a write wait, they take
-// turns. What the register bus does not have is refused with SLVERR and never
-// reaches it: an address that is not a multiple of four or beyond the bus, and a
-// write of less than 32 bits. A read that is refused gives 0.
+// turns. What the register bus does not have is refused with SLVERR: an address
+// that is not a multiple of four or beyond the bus, and a write of less than 32
+// bits. A write that is refused never reaches the bus, and a read that is refused
+// gives 0: its address does reach it, where reading changes nothing.
 //
 // The core makes its reset longer, and a write in that time would be lost. So
 // nothing is taken for HOLD cycles after a reset.

@@ -11,7 +11,7 @@
 //
 // The frame is taken whole, since the ICMP checksum is over all of it, and is
 // read from the memory once for each checksum and once to be sent: three cycles a
-// beat, and some 40. A frame longer than the memory is dropped. Without a unicast
+// beat, and some 30. A frame longer than the memory is dropped. Without a unicast
 // local MAC and an IPv4 address, written ::ffff:a.b.c.d, nothing is answered.
 //
 // To be reset together with what feeds it.

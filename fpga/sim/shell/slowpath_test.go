@@ -190,6 +190,29 @@ func TestSlowPathBesideStreams(t *testing.T) {
 	}
 }
 
+// How long an answer takes where nothing else wants to leave: three times its
+// beats, to be taken, summed and sent, and what is the same for each.
+func TestSlowPathLatency(t *testing.T) {
+	h := open(t, 6)
+	random := rand.New(rand.NewPCG(6, 6))
+	for _, r := range []request{arp(), echo(random, 1, 0), echo(random, 2, 56), echo(random, 3, 1472), echo(random, 4, 8972)} {
+		beats := (len(r.frame) + 63) / 64
+		h.Receive(r.frame)
+		h.Run(beats)
+		arrived := h.Cycle()
+		h.Run(4*beats + 100)
+		if len(h.Frames) != 1 || !bytes.Equal(h.Frames[0].Data, r.answer) {
+			t.Fatalf("%d frames left", len(h.Frames))
+		}
+		took := int(h.Frames[0].Last - arrived + 1)
+		if took > 3*beats+30 {
+			t.Errorf("%d bytes: answered in %d cycles", len(r.frame), took)
+		}
+		t.Logf("%d bytes: answered in %d cycles", len(r.frame), took)
+		h.Frames = nil
+	}
+}
+
 // A flood that is nobody's, of the smallest frames as fast as a MAC could ever
 // give them: what does not fit is counted, the streams and their answers are
 // untouched, and the next ping is answered.

@@ -76,12 +76,12 @@ func (p *pair) Transmit(frames [][]byte) (taken, dropped int) {
 	return len(frames), 0
 }
 
-func newPair(t testing.TB, seed uint32) *pair {
+func newPair(t testing.TB, seed uint32, sources ...*model.Source) *pair {
 	p := &pair{bench: open(t, seed)}
 	for i := range p.asked {
 		p.asked[i] = map[roce.PSN]request{}
 	}
-	f, err := model.New(model.Config{Port: p, QueuePairs: 8})
+	f, err := model.New(model.Config{Port: p, QueuePairs: 8, Sources: sources})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -127,7 +127,7 @@ func (l *Loop) received(s *stock, wc *verbs.WorkCompletion) {
 	}
 	q := l.seq.next
 	if l.wantFlags != 0 {
-		q = l.seq.extend(wc.Imm)
+		q = l.seq.extend(wc.Imm.Uint32())
 	}
 	where := l.place(q, wc.ByteLen)
 	if where == duplicate || !l.lend(s, q, slot, wc.ByteLen, where == late) {
@@ -155,7 +155,7 @@ func (l *Loop) written(s *stock, wc *verbs.WorkCompletion) {
 		l.account.name(tooLong)
 		return
 	}
-	q := l.seq.extend(wc.Imm)
+	q := l.seq.extend(wc.Imm.Uint32())
 	if l.place(q, length) != inOrder {
 		// The slot of a late frame may be the next frame's by now.
 		l.ring.advance(l.seq.next)

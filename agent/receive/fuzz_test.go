@@ -35,7 +35,7 @@ func FuzzCompletions(f *testing.F) {
 			wc := verbs.WorkCompletion{
 				ID: uint64(int8(data[0])), Status: verbs.Status(data[1]), Opcode: verbs.Opcode(data[2]),
 				Flags: verbs.CompletionFlags(data[3]), ByteLen: uint32(binary.LittleEndian.Uint16(data[4:])),
-				Imm: uint32(int32(int8(data[6]))),
+				Imm: verbs.ImmediateOf(uint32(int32(int8(data[6])))),
 			}
 			left := r.loop.leaving
 			posted, _ := r.qp.Posted()

@@ -28,6 +28,7 @@ type Loop struct {
 	// to C.
 	found    []verbs.WorkCompletion
 	requests []verbs.ReceiveRequest
+	both     verbs.PostPoller // nil: CQ is none
 	frame    Frame
 	begin    time.Time // of the loop's clock
 
@@ -77,6 +78,7 @@ func New(cfg Config) (*Loop, error) {
 		windows: make(chan *rocelink.Window, windowsKept), lastLap: int(cfg.Slots),
 		wantOpcode: noOpcode, pool: cfg.Pool,
 	}
+	l.both, _ = cfg.CQ.(verbs.PostPoller)
 	if l.pool != nil {
 		l.share.init()
 	} else {
@@ -287,7 +289,7 @@ func (l *Loop) turn() (now time.Duration, n int) {
 	if l.attention.Load() {
 		l.attend() // before posting: what is posted after SetError some devices never flush
 	}
-	l.replenish()
+	l.replenish(n)
 	if now >= l.checkAt {
 		l.checkAt = now + l.cfg.Window
 		l.checkState()
@@ -301,6 +303,14 @@ func (l *Loop) look() (int, error) {
 	if l.kind != kindWrite {
 		if l.blind {
 			return 0, nil
+		}
+		if l.both != nil && l.owed() > 0 {
+			if l.attention.Load() {
+				l.attend() // before posting, as in turn
+			}
+			if !l.leaving {
+				return l.postAndPoll()
+			}
 		}
 		return l.cfg.CQ.Poll(l.found)
 	}

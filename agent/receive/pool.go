@@ -52,7 +52,8 @@ type Pool struct {
 	stock    stock
 	members  []*Loop
 	byQPN    map[uint32]*Loop
-	recent   [64]*Loop // what byQPN said, by the lower bits of the QPN
+	both     verbs.PostPoller // nil: CQ is none
+	recent   [64]*Loop        // what byQPN said, by the lower bits of the QPN
 	begin    time.Time
 	active   time.Duration
 	armed    bool
@@ -101,6 +102,7 @@ func NewPool(c PoolConfig) (*Pool, error) {
 		requests: make([]verbs.ReceiveRequest, c.Batch),
 		byQPN:    map[uint32]*Loop{}, qpns: map[uint32]bool{},
 	}
+	p.both, _ = c.CQ.(verbs.PostPoller)
 	p.stock.lending.init(int(c.Slots))
 	p.stock.free.init(int(c.Slots))
 	p.stock.posted = make([]bool, c.Slots)

@@ -77,10 +77,7 @@ func (p *Pool) turn() (time.Duration, int) {
 			l.share.left = p.cfg.CQ.Depth()
 		}
 	}
-	n, err := 0, error(nil)
-	if !p.blind {
-		n, err = p.cfg.CQ.Poll(p.found)
-	}
+	n, err := p.look()
 	now := p.now()
 	if n > 0 {
 		p.active = now
@@ -91,11 +88,9 @@ func (p *Pool) turn() (time.Duration, int) {
 		p.fail(fmt.Errorf("poll: %w", err))
 	}
 	p.collect()
-	if p.cause == nil && p.stock.free.n > 0 {
-		if err := p.post(); err != nil {
-			p.fail(fmt.Errorf("post receive: %w", err))
-		}
-	}
+	if free := p.stock.free.n; p.cause == nil && free > 0 && (n == 0 || p.both == nil || free > p.cfg.Batch) {
+		p.posted(p.post())
+	} // else the next look, which follows at once, takes them with it
 	gone := false
 	for _, l := range p.members {
 		gone = p.serve(l, now, n) || gone
@@ -104,6 +99,30 @@ func (p *Pool) turn() (time.Duration, int) {
 		p.dismiss()
 	}
 	return now, n
+}
+
+// look finds out how many completions there are. What is free is posted by the
+// same call if the device can.
+func (p *Pool) look() (int, error) {
+	switch {
+	case p.blind:
+		return 0, nil
+	case p.both == nil || p.cause != nil || p.stock.free.n == 0:
+		return p.cfg.CQ.Poll(p.found)
+	}
+	p.retry = false
+	k := p.describe()
+	took, postErr, n, err := p.both.PostPoll(p.cfg.SRQ, p.requests[:k], p.found)
+	_, postErr = p.taken(k, took, postErr)
+	p.posted(postErr)
+	return n, err
+}
+
+// posted notes how posting went.
+func (p *Pool) posted(err error) {
+	if err != nil {
+		p.fail(fmt.Errorf("post receive: %w", err))
+	}
 }
 
 // take hands each completion to the loop of its queue pair, those of one queue
@@ -226,30 +245,42 @@ func (p *Pool) collect() {
 // post posts what is free, a batch a call. What the queue does not take is tried
 // again at the next turn.
 func (p *Pool) post() error {
-	s := &p.stock
 	p.retry = false
-	for s.free.n > 0 {
-		n := min(s.free.n, p.cfg.Batch)
-		for i := range n {
-			slot := s.free.peek(i)
-			p.requests[i] = verbs.ReceiveRequest{ID: uint64(slot), Address: p.base + uint64(slot)*uint64(p.cfg.Stride),
-				Length: p.cfg.FrameBytes, LKey: p.cfg.LKey}
-		}
+	for p.stock.free.n > 0 {
+		n := p.describe()
 		took, err := p.cfg.SRQ.PostReceive(p.requests[:n])
-		took = min(max(took, 0), n)
-		s.outstanding += took
-		for range took {
-			s.posted[s.free.pop()] = true
-		}
-		if err != nil && !errors.Is(err, verbs.ErrFull) {
+		if more, err := p.taken(n, took, err); !more {
 			return err
-		}
-		if took < n {
-			p.retry = true
-			return nil
 		}
 	}
 	return nil
+}
+
+// describe fills in the next batch of requests and says how many there are.
+func (p *Pool) describe() int {
+	n := min(p.stock.free.n, p.cfg.Batch)
+	for i := range n {
+		slot := p.stock.free.peek(i)
+		p.requests[i] = verbs.ReceiveRequest{ID: uint64(slot), Address: p.base + uint64(slot)*uint64(p.cfg.Stride),
+			Length: p.cfg.FrameBytes, LKey: p.cfg.LKey}
+	}
+	return n
+}
+
+// taken notes that the queue took so many of n receives, and reports whether it
+// may take more.
+func (p *Pool) taken(n, took int, err error) (more bool, _ error) {
+	s := &p.stock
+	took = min(max(took, 0), n)
+	s.outstanding += took
+	for range took {
+		s.posted[s.free.pop()] = true
+	}
+	if err != nil && !errors.Is(err, verbs.ErrFull) {
+		return false, err
+	}
+	p.retry = took < n
+	return !p.retry, nil
 }
 
 // wake ends the thread's sleep if it sleeps.

@@ -71,7 +71,7 @@ func restingPoolRig(t testing.TB, c PoolConfig, sc scripted.Config) *poolRig {
 	r.srq = srq.(*scripted.SharedReceiveQueue)
 	c.SRQ, c.Memory, c.LKey = srq, mem, mr.LKey()
 	if c.CQ == nil {
-		c.CQ = r.cq
+		c.CQ = inOneCall(r.cq)
 	} else {
 		c.CQ.(*mixer).CompletionQueue = r.cq
 	}

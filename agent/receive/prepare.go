@@ -67,18 +67,34 @@ func (l *Loop) slot(i int, length uint32) []byte {
 }
 
 // replenish posts what can be posted, unless the loop is leaving: a queue pair
-// in error gets nothing.
-func (l *Loop) replenish() {
-	if l.leaving || l.owed() == 0 {
+// in error gets nothing. After a turn that found something the next look follows
+// at once; if it can take the receives with it, they are left to it.
+func (l *Loop) replenish(found int) {
+	owed := l.owed()
+	if l.leaving || owed == 0 || found > 0 && l.both != nil && owed <= l.cfg.Batch {
 		return
 	}
 	before := l.outstanding
-	err := l.post()
+	l.reposted(before, l.post())
+}
+
+// reposted notes what was posted since there were so many.
+func (l *Loop) reposted(before int, err error) {
 	l.account.reposts += uint64(l.outstanding - before)
 	if err != nil {
 		err = fmt.Errorf("post receive: %w", err)
 		l.leave(err, errors.Is(err, verbs.ErrState))
 	}
+}
+
+// postAndPoll posts up to a batch of what is owed, and looks for completions.
+func (l *Loop) postAndPoll() (int, error) {
+	l.retry = false
+	n, before := l.describe(), l.outstanding
+	took, postErr, found, err := l.both.PostPoll(l.cfg.QP, l.requests[:n], l.found)
+	_, postErr = l.taken(n, took, postErr)
+	l.reposted(before, postErr)
+	return found, err
 }
 
 // owed is how many receives could be posted.
@@ -94,38 +110,50 @@ func (l *Loop) owed() int {
 func (l *Loop) post() error {
 	l.retry = false
 	for {
-		n := min(l.owed(), l.cfg.Batch)
+		n := l.describe()
 		if n == 0 {
 			return nil
 		}
-		for i := range n {
-			r := &l.requests[i]
-			if l.kind == kindWriteImm {
-				*r = verbs.ReceiveRequest{ID: l.credits + uint64(i)}
-				continue
-			}
-			slot := l.free.peek(i)
-			r.ID, r.Address = uint64(slot), l.base+uint64(slot)*uint64(l.cfg.Stride)
-			r.Length, r.LKey = l.cfg.FrameBytes, l.cfg.LKey
-		}
 		took, err := l.cfg.QP.PostReceive(l.requests[:n])
-		took = min(max(took, 0), n)
-		l.outstanding += took
-		if l.kind == kindWriteImm {
-			l.credits += uint64(took)
-		} else {
-			for range took {
-				l.posted[l.free.pop()] = true
-			}
-		}
-		if err != nil && !errors.Is(err, verbs.ErrFull) {
+		if more, err := l.taken(n, took, err); !more {
 			return err
 		}
-		if took < n {
-			l.retry = true
-			return nil
+	}
+}
+
+// describe fills in the next batch of requests and says how many there are.
+func (l *Loop) describe() int {
+	n := min(l.owed(), l.cfg.Batch)
+	for i := range n {
+		r := &l.requests[i]
+		if l.kind == kindWriteImm {
+			*r = verbs.ReceiveRequest{ID: l.credits + uint64(i)}
+			continue
+		}
+		slot := l.free.peek(i)
+		r.ID, r.Address = uint64(slot), l.base+uint64(slot)*uint64(l.cfg.Stride)
+		r.Length, r.LKey = l.cfg.FrameBytes, l.cfg.LKey
+	}
+	return n
+}
+
+// taken notes that the queue took so many of n receives, and reports whether it
+// may take more.
+func (l *Loop) taken(n, took int, err error) (more bool, _ error) {
+	took = min(max(took, 0), n)
+	l.outstanding += took
+	if l.kind == kindWriteImm {
+		l.credits += uint64(took)
+	} else {
+		for range took {
+			l.posted[l.free.pop()] = true
 		}
 	}
+	if err != nil && !errors.Is(err, verbs.ErrFull) {
+		return false, err
+	}
+	l.retry = took < n
+	return !l.retry, nil
 }
 
 // fifo is a queue of slots, as long as there are slots.

@@ -78,7 +78,7 @@ func newRig(t testing.TB, c Config, sc scripted.Config) *rig {
 	qp, err := pd.CreateQP(verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxReceives: int(c.Slots)})
 	r.must(err)
 	r.must(qp.Init(verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead))
-	c.QP, c.CQ, c.Memory, c.LKey = qp, cq, mem, mr.LKey()
+	c.QP, c.CQ, c.Memory, c.LKey = qp, inOneCall(cq), mem, mr.LKey()
 	r.loop, err = New(c)
 	r.must(err)
 	r.cfg, r.mem = r.loop.cfg, mem

@@ -209,7 +209,7 @@ func TestFloorAfterJump(t *testing.T) {
 func TestTooManyCompletions(t *testing.T) {
 	r := newRig(t, Config{Verb: rocelink.VerbWriteImm}, scripted.Config{})
 	for q := range uint32(8) { // 7 are posted
-		r.cq.Push(verbs.WorkCompletion{Opcode: verbs.OpRecvRDMAWithImm, Flags: verbs.WithImm, ByteLen: 64, Imm: q})
+		r.cq.Push(verbs.WorkCompletion{Opcode: verbs.OpRecvRDMAWithImm, Flags: verbs.WithImm, ByteLen: 64, Imm: verbs.ImmediateOf(q)})
 	}
 	r.run()
 	if err := r.wait(); !errors.Is(err, ErrBadID) {

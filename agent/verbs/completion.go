@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"encoding/binary"
 	"fmt"
 	"time"
 )
@@ -24,6 +25,18 @@ type CompletionQueue interface {
 	Close() error
 }
 
+// ReceiveQueue takes receives: a QueuePair or a SharedReceiveQueue.
+type ReceiveQueue interface {
+	PostReceive(rs []ReceiveRequest) (posted int, err error)
+}
+
+// PostPoller is a CompletionQueue that saves a call where each is dear.
+type PostPoller interface {
+	// PostPoll is PostReceive on a queue of the same device, and then, whether
+	// that failed or not, Poll. The rules of both apply.
+	PostPoll(to ReceiveQueue, rs []ReceiveRequest, wcs []WorkCompletion) (posted int, postErr error, found int, err error)
+}
+
 // WorkCompletion says how a work request ended. If Status is not Success only
 // ID, Status, QPN and VendorError mean anything, and ID may be rubbish on some
 // devices: check it before use.
@@ -35,13 +48,25 @@ type WorkCompletion struct {
 	Status      Status
 	Opcode      Opcode
 	VendorError uint32
-	ByteLen     uint32 // bytes received; some devices say 0 for RecvRDMAWithImm
-	Imm         uint32 // host order; valid with WithImm
+	ByteLen     uint32    // bytes received; some devices say 0 for RecvRDMAWithImm
+	Imm         Immediate // valid with WithImm
 	QPN         uint32
 	_           uint32 // src_qp, of datagrams
 	Flags       CompletionFlags
 	_           [8]byte // P_Key index and addresses, of datagrams
 }
+
+// Immediate is the word that comes with a message, as it is in the packet.
+type Immediate [4]byte
+
+// ImmediateOf is the immediate of a number.
+func ImmediateOf(v uint32) (i Immediate) {
+	binary.BigEndian.PutUint32(i[:], v)
+	return i
+}
+
+// Uint32 is the number.
+func (i Immediate) Uint32() uint32 { return binary.BigEndian.Uint32(i[:]) }
 
 // CompletionFlags tell which fields of a completion are valid.
 type CompletionFlags uint32

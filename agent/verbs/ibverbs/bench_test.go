@@ -3,6 +3,7 @@
 package ibverbs
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 	"testing"
@@ -32,29 +33,30 @@ func benchRig(b *testing.B) *rig {
 }
 
 // goLoop polls, looks at each status, and posts again, as double.Loop does in C.
-func goLoop(cq verbs.CompletionQueue, qp verbs.QueuePair, base uint64, lkey uint32, batch int, messages int) (bytes uint64, err error) {
+// What is posted again goes with the next poll.
+func goLoop(cq verbs.PostPoller, qp verbs.QueuePair, base uint64, lkey uint32, batch int, messages int) (bytes uint64, err error) {
 	wcs := make([]verbs.WorkCompletion, batch)
 	rs := make([]verbs.ReceiveRequest, batch)
+	n := 0
 	for messages > 0 {
-		n, err := cq.Poll(wcs)
-		if err != nil {
-			return 0, err
+		_, postErr, found, err := cq.PostPoll(qp, rs[:n], wcs)
+		if postErr != nil || err != nil {
+			return 0, errors.Join(postErr, err)
 		}
-		found, again := wcs[:n], rs[:n]
-		for i := range found {
-			wc, r := &found[i], &again[i]
+		n = found
+		again := rs[:n]
+		for i := range wcs[:n] {
+			wc, r := &wcs[i], &again[i]
 			if wc.Status != verbs.Success || wc.ID >= benchSlots {
 				return 0, fmt.Errorf("completion %+v", *wc)
 			}
 			bytes += uint64(wc.ByteLen)
 			r.ID, r.Address, r.Length, r.LKey = wc.ID, base+wc.ID*benchFrame, benchFrame, lkey
 		}
-		if n, err = qp.PostReceive(again); err != nil {
-			return 0, err
-		}
 		messages -= n
 	}
-	return bytes, nil
+	_, err = qp.PostReceive(rs[:n])
+	return bytes, err
 }
 
 // median is the median time of slices, for one of n messages. Other work on the

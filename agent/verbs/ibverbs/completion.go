@@ -5,6 +5,8 @@ package ibverbs
 /*
 #cgo noescape rl_poll
 #cgo nocallback rl_poll
+#cgo noescape rl_post_poll
+#cgo nocallback rl_post_poll
 #cgo noescape rl_arm
 #cgo nocallback rl_arm
 #cgo noescape rl_wait
@@ -109,6 +111,46 @@ func (cq *completionQueue) Poll(wcs []verbs.WorkCompletion) (int, error) {
 		return 0, cq.failure("poll completion queue", errno(n))
 	}
 	return int(n), nil
+}
+
+// PostPoll implements verbs.PostPoller: one call of C for both.
+func (cq *completionQueue) PostPoll(to verbs.ReceiveQueue, rs []verbs.ReceiveRequest, wcs []verbs.WorkCompletion) (posted int, postErr error, found int, err error) {
+	var g *guard
+	var qp *C.struct_rl_qp
+	var srq *C.struct_rl_srq
+	switch q := to.(type) {
+	case *queuePair:
+		if q.shared == nil && q.state.Load() != uint32(verbs.Reset) {
+			g, qp = &q.guard, q.c
+		}
+	case *sharedQueue:
+		g, srq = &q.guard, q.c
+	}
+	if g == nil || len(rs) == 0 || len(rs) > maxPostPoll || len(wcs) == 0 {
+		posted, postErr = to.PostReceive(rs)
+		found, err = cq.Poll(wcs)
+		return posted, postErr, found, err
+	}
+	r := C.rl_post_poll(&g.c, qp, srq, (*C.struct_rl_receive)(unsafe.Pointer(unsafe.SliceData(rs))), C.int(len(rs)),
+		&cq.guard.c, cq.c, (*C.struct_rl_wc)(unsafe.Pointer(unsafe.SliceData(wcs))), C.int(len(wcs)), C.int(cq.device.looks))
+	posted = int(uint16(r >> 32))
+	if e := syscall.Errno(uint64(r) >> 48); e != 0 {
+		postErr = to.(poster).postFailure(posted, len(rs), e)
+	}
+	if n := int32(r); n < 0 {
+		err = cq.failure("poll completion queue", errno(n))
+	} else {
+		found = int(n)
+	}
+	return posted, postErr, found, err
+}
+
+// maxPostPoll is the most receives that rl_post_poll can count.
+const maxPostPoll = 1<<16 - 1
+
+// poster says why a receive was not posted.
+type poster interface {
+	postFailure(posted, of int, err syscall.Errno) error
 }
 
 // failure is the error of a call of C.

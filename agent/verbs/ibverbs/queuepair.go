@@ -373,19 +373,23 @@ func (qp *queuePair) PostReceive(rs []verbs.ReceiveRequest) (int, error) {
 	r := C.rl_post(&qp.guard.c, qp.c, (*C.struct_rl_receive)(unsafe.Pointer(unsafe.SliceData(rs))), C.int(len(rs)))
 	n := int(uint32(r))
 	if err := syscall.Errno(r >> 32); err != 0 {
-		switch err {
-		case syscall.EBADF:
-			return n, qp.postError(n, len(rs), verbs.ErrClosed)
-		case syscall.ENOTCONN:
-			return n, qp.postError(n, len(rs), verbs.ErrState)
-		case syscall.ENOMEM:
-			return n, qp.postError(n, len(rs), verbs.ErrFull)
-		case syscall.EINVAL:
-			return n, qp.postError(n, len(rs), fmt.Errorf("%w: %w", verbs.ErrAccess, err))
-		}
-		return n, qp.device.failure(qp.postError(n, len(rs), nil).Error(), err)
+		return n, qp.postFailure(n, len(rs), err)
 	}
 	return n, nil
+}
+
+func (qp *queuePair) postFailure(n, of int, err syscall.Errno) error {
+	switch err {
+	case syscall.EBADF:
+		return qp.postError(n, of, verbs.ErrClosed)
+	case syscall.ENOTCONN:
+		return qp.postError(n, of, verbs.ErrState)
+	case syscall.ENOMEM:
+		return qp.postError(n, of, verbs.ErrFull)
+	case syscall.EINVAL:
+		return qp.postError(n, of, fmt.Errorf("%w: %w", verbs.ErrAccess, err))
+	}
+	return qp.device.failure(qp.postError(n, of, nil).Error(), err)
 }
 
 func (qp *queuePair) postError(n, of int, err error) error {

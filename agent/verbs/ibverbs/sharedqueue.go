@@ -73,20 +73,23 @@ func (q *sharedQueue) PostReceive(rs []verbs.ReceiveRequest) (int, error) {
 	}
 	r := C.rl_post_srq(&q.guard.c, q.c, (*C.struct_rl_receive)(unsafe.Pointer(unsafe.SliceData(rs))), C.int(len(rs)))
 	n := int(uint32(r))
-	err := syscall.Errno(r >> 32)
-	if err == 0 {
-		return n, nil
+	if err := syscall.Errno(r >> 32); err != 0 {
+		return n, q.postFailure(n, len(rs), err)
 	}
-	where := fmt.Sprintf("post receive %d of %d on a shared receive queue of %d", n+1, len(rs), q.depth)
+	return n, nil
+}
+
+func (q *sharedQueue) postFailure(n, of int, err syscall.Errno) error {
+	where := fmt.Sprintf("post receive %d of %d on a shared receive queue of %d", n+1, of, q.depth)
 	switch err {
 	case syscall.EBADF:
-		return n, fmt.Errorf("%s: %w", where, verbs.ErrClosed)
+		return fmt.Errorf("%s: %w", where, verbs.ErrClosed)
 	case syscall.ENOMEM:
-		return n, fmt.Errorf("%s: %w", where, verbs.ErrFull)
+		return fmt.Errorf("%s: %w", where, verbs.ErrFull)
 	case syscall.EINVAL:
-		return n, fmt.Errorf("%s: %w: %w", where, verbs.ErrAccess, err)
+		return fmt.Errorf("%s: %w: %w", where, verbs.ErrAccess, err)
 	}
-	return n, q.pd.device.failure(where, err)
+	return q.pd.device.failure(where, err)
 }
 
 // Limit implements verbs.SharedReceiveQueue.

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include "shim.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -82,7 +81,6 @@ struct rl_cq {
 struct rl_chain {
 	int length;              // how many of the following there are
 	struct ibv_recv_wr *wrs; // linked but for the last
-	struct ibv_sge *sges;
 };
 
 struct rl_qp {
@@ -491,17 +489,7 @@ SAME_PLACE(src_qp, src_qp);
 SAME_PLACE(flags, wc_flags);
 _Static_assert(sizeof(struct rl_wc) == sizeof(struct ibv_wc), "struct ibv_wc");
 
-// finish makes of what the driver wrote what Go expects, in place and without a
-// branch: immediates in host order, no flag after an error.
-static void finish(struct ibv_wc *wcs, int n)
-{
-	for (int i = 0; i < n; i++) {
-		wcs[i].imm_data = ntohl(wcs[i].imm_data);
-		wcs[i].wc_flags &= -(unsigned)(wcs[i].status == IBV_WC_SUCCESS);
-	}
-}
-
-int64_t rl_poll(struct rl_guard *g, struct rl_cq *cq, struct rl_wc *out, int n, int looks)
+static inline int poll_cq(struct rl_guard *g, struct rl_cq *cq, struct rl_wc *out, int n, int looks)
 {
 	int rc = enter(g);
 	if (rc)
@@ -509,41 +497,36 @@ int64_t rl_poll(struct rl_guard *g, struct rl_cq *cq, struct rl_wc *out, int n, 
 	// These first: what was completed before them is in the queue by then.
 	int overrun = __atomic_load_n(&cq->overrun, __ATOMIC_ACQUIRE);
 	int gone = __atomic_load_n(&cq->device->gone, __ATOMIC_ACQUIRE);
-	struct ibv_wc *wcs = (struct ibv_wc *)out;
 	do {
 		errno = 0;
-		rc = ibv_poll_cq(cq->cq, n, wcs);
+		rc = ibv_poll_cq(cq->cq, n, (struct ibv_wc *)out);
 	} while (!rc && --looks > 0);
-	if (__builtin_expect(rc > 0, 1)) {
-		finish(wcs, rc);
-	} else if (rc < 0) {
+	if (rc < 0) {
 		rc = gone ? -ENODEV : overrun ? -EOVERFLOW : failure(rc);
-	} else if (gone) {
-		rc = -ENODEV;
-	} else if (overrun) {
-		rc = -EOVERFLOW;
+	} else if (!rc) {
+		rc = gone ? -ENODEV : overrun ? -EOVERFLOW : 0;
 	}
 	leave(g);
 	return rc;
 }
 
+int64_t rl_poll(struct rl_guard *g, struct rl_cq *cq, struct rl_wc *out, int n, int looks)
+{
+	return poll_cq(g, cq, out, n, looks);
+}
+
 static void chain_free(struct rl_chain *c)
 {
 	free(c->wrs);
-	free(c->sges);
 }
 
 static int chain_make(struct rl_chain *c, int receives)
 {
 	c->length = receives < batch ? receives : batch;
 	c->wrs = calloc((size_t)c->length, sizeof *c->wrs);
-	c->sges = calloc((size_t)c->length, sizeof *c->sges);
-	if (!c->wrs || !c->sges) {
-		chain_free(c);
+	if (!c->wrs)
 		return -ENOMEM;
-	}
 	for (int i = 0; i < c->length; i++) {
-		c->wrs[i].sg_list = &c->sges[i];
 		c->wrs[i].next = i + 1 < c->length ? &c->wrs[i + 1] : NULL;
 	}
 	return 0;
@@ -659,15 +642,24 @@ int rl_destroy_qp(struct rl_qp *qp)
 	return 0;
 }
 
-static void copy_receives(struct ibv_recv_wr *restrict wrs, struct ibv_sge *restrict sges, const struct rl_receive *restrict in, int n)
+// What follows the number in a receive is a struct ibv_sge, which need not be
+// copied.
+#define SAME_SGE(mine, theirs) \
+	_Static_assert(offsetof(struct rl_receive, mine) - offsetof(struct rl_receive, address) == offsetof(struct ibv_sge, theirs), #theirs); \
+	_Static_assert(sizeof(((struct rl_receive *)0)->mine) == sizeof(((struct ibv_sge *)0)->theirs), #theirs)
+SAME_SGE(address, addr);
+SAME_SGE(length, length);
+SAME_SGE(lkey, lkey);
+
+// describe makes work requests of receives, which they point to until they are
+// posted.
+static void describe(struct ibv_recv_wr *restrict wrs, const struct rl_receive *restrict in, int n)
 {
 	for (int i = 0; i < n; i++) {
 		wrs[i].wr_id = in[i].id;
+		wrs[i].sg_list = (struct ibv_sge *)&in[i].address;
 		// A length of 0 in an sge means 2^31 to some devices.
 		wrs[i].num_sge = in[i].length > 0;
-		sges[i].addr = in[i].address;
-		sges[i].length = in[i].length;
-		sges[i].lkey = in[i].lkey;
 	}
 }
 
@@ -681,7 +673,7 @@ static inline int64_t post(struct rl_guard *g, struct rl_chain *c, struct ibv_qp
 	int done = 0;
 	while (done < n) {
 		int k = n - done < c->length ? n - done : c->length;
-		copy_receives(wrs, c->sges, in + done, k);
+		describe(wrs, in + done, k);
 		struct ibv_recv_wr *bad = NULL;
 		wrs[k - 1].next = NULL;
 		errno = 0;
@@ -708,4 +700,12 @@ int64_t rl_post(struct rl_guard *g, struct rl_qp *qp, const struct rl_receive *i
 int64_t rl_post_srq(struct rl_guard *g, struct rl_srq *srq, const struct rl_receive *in, int n)
 {
 	return post(g, &srq->chain, NULL, srq->srq, in, n);
+}
+
+int64_t rl_post_poll(struct rl_guard *pg, struct rl_qp *qp, struct rl_srq *srq, const struct rl_receive *in, int k,
+	struct rl_guard *g, struct rl_cq *cq, struct rl_wc *out, int n, int looks)
+{
+	uint64_t posted = (uint64_t)(qp ? rl_post(pg, qp, in, k) : rl_post_srq(pg, srq, in, k));
+	uint64_t found = (uint32_t)poll_cq(g, cq, out, n, looks);
+	return (int64_t)(posted >> 32 << 48 | (posted & 0xFFFF) << 32 | found);
 }

@@ -35,7 +35,7 @@ struct rl_wc {
 	uint32_t opcode;
 	uint32_t vendor_error;
 	uint32_t byte_len;
-	uint32_t imm;
+	uint32_t imm; // big-endian
 	uint32_t qpn;
 	uint32_t src_qp;
 	uint32_t flags;
@@ -116,5 +116,10 @@ int rl_destroy_qp(struct rl_qp *);
 // that kept the next one from it.
 int64_t rl_post(struct rl_guard *, struct rl_qp *, const struct rl_receive *, int n);
 int64_t rl_post_srq(struct rl_guard *, struct rl_srq *, const struct rl_receive *, int n);
+// rl_post_poll posts k < 65536 receives on the one that is not NULL, then polls.
+// It returns, from above, an errno and how many were posted in 16 bits each, and
+// what rl_poll returns in 32.
+int64_t rl_post_poll(struct rl_guard *, struct rl_qp *, struct rl_srq *, const struct rl_receive *, int k,
+	struct rl_guard *, struct rl_cq *, struct rl_wc *, int n, int looks);
 
 #endif

@@ -25,7 +25,7 @@ func Example() {
 	wcs := make([]verbs.WorkCompletion, 8)
 	n, _ := cq.Poll(wcs)
 	for _, wc := range wcs[:n] {
-		fmt.Println(wc.ID, wc.Status, wc.Imm)
+		fmt.Println(wc.ID, wc.Status, wc.Imm.Uint32())
 	}
 	_, _, _, _ = qp.Close(), cq.Close(), pd.Close(), device.Close()
 	fmt.Println(p.CheckUnwound())

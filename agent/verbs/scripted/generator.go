@@ -75,7 +75,7 @@ func (qp *QueuePair) generate(wcs []verbs.WorkCompletion) int {
 		r, _ := qp.receives.take()
 		wc.ID = r.ID
 		if g.WithImm {
-			wc.Imm = g.Imm
+			wc.Imm = verbs.ImmediateOf(g.Imm)
 			g.Imm++
 		}
 		wcs[i] = wc

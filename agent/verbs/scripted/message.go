@@ -62,7 +62,7 @@ func (qp *QueuePair) Deliver(m Message) error {
 		verbs.Place(mr.bytes[r.Address-mr.address:], m.Data)
 	}
 	if m.Write || m.WithImm {
-		wc.Flags, wc.Imm = verbs.WithImm, m.Imm
+		wc.Flags, wc.Imm = verbs.WithImm, verbs.ImmediateOf(m.Imm)
 	}
 	qp.settle(r.ID, wc)
 	return nil

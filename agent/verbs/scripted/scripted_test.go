@@ -224,8 +224,8 @@ func TestMessages(t *testing.T) {
 	}
 	want := []verbs.WorkCompletion{
 		{ID: 0, Opcode: verbs.OpRecv, ByteLen: 64, QPN: uint32(s.qp.QPN())},
-		{ID: 1, Opcode: verbs.OpRecv, ByteLen: 3, Flags: verbs.WithImm, Imm: 7, QPN: uint32(s.qp.QPN())},
-		{ID: 2, Opcode: verbs.OpRecvRDMAWithImm, ByteLen: 64, Flags: verbs.WithImm, Imm: 9, QPN: uint32(s.qp.QPN())},
+		{ID: 1, Opcode: verbs.OpRecv, ByteLen: 3, Flags: verbs.WithImm, Imm: verbs.ImmediateOf(7), QPN: uint32(s.qp.QPN())},
+		{ID: 2, Opcode: verbs.OpRecvRDMAWithImm, ByteLen: 64, Flags: verbs.WithImm, Imm: verbs.ImmediateOf(9), QPN: uint32(s.qp.QPN())},
 	}
 	if got := s.poll(t); !slices.Equal(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
@@ -277,7 +277,7 @@ func TestQuirks(t *testing.T) {
 	if len(got) != depth {
 		t.Fatalf("%d completions, want %d", len(got), depth)
 	}
-	if got[0].ByteLen != 0 || got[0].ID != 0 || got[0].Imm != 3 {
+	if got[0].ByteLen != 0 || got[0].ID != 0 || got[0].Imm.Uint32() != 3 {
 		t.Errorf("write: %+v", got[0])
 	}
 	if got[1].Status != verbs.LocalAccessError || got[1].VendorError != 0x88 || got[1].ID != scripted.RubbishID {
@@ -403,7 +403,7 @@ func TestGenerator(t *testing.T) {
 	}
 	for i, wc := range append(first, second...) {
 		want := verbs.WorkCompletion{ID: uint64(i % depth), Opcode: verbs.OpRecvRDMAWithImm, Flags: verbs.WithImm,
-			ByteLen: 512, Imm: uint32(41 + i), QPN: uint32(s.qp.QPN())}
+			ByteLen: 512, Imm: verbs.ImmediateOf(uint32(41 + i)), QPN: uint32(s.qp.QPN())}
 		if wc != want {
 			t.Errorf("completion %d: %+v, want %+v", i, wc, want)
 		}

@@ -228,7 +228,7 @@ func (r *responder) send(qp *queuePair, p *roce.Packet) *refusal {
 	in.msn++
 	wc := verbs.WorkCompletion{ID: in.receive.id, Opcode: verbs.OpRecv, ByteLen: uint32(length)}
 	if p.Opcode.HasImm() {
-		wc.Flags, wc.Imm = verbs.WithImm, p.Imm
+		wc.Flags, wc.Imm = verbs.WithImm, verbs.ImmediateOf(p.Imm)
 	}
 	return r.complete(qp, &wc)
 }
@@ -274,7 +274,7 @@ func (r *responder) write(qp *queuePair, p *roce.Packet) *refusal {
 		return nil
 	}
 	return r.complete(qp, &verbs.WorkCompletion{ID: rcv.id, Opcode: verbs.OpRecvRDMAWithImm,
-		ByteLen: uint32(len(into)), Flags: verbs.WithImm, Imm: p.Imm})
+		ByteLen: uint32(len(into)), Flags: verbs.WithImm, Imm: verbs.ImmediateOf(p.Imm)})
 }
 
 // read accepts an RDMA READ; respond answers it.

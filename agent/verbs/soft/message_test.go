@@ -51,9 +51,9 @@ func TestMessages(t *testing.T) {
 					case roce.SendOnly:
 						want.Opcode = verbs.OpRecv
 					case roce.SendOnlyImm:
-						want.Opcode, want.Flags, want.Imm = verbs.OpRecv, verbs.WithImm, imm
+						want.Opcode, want.Flags, want.Imm = verbs.OpRecv, verbs.WithImm, verbs.ImmediateOf(imm)
 					case roce.WriteOnlyImm:
-						want.Opcode, want.Flags, want.Imm = verbs.OpRecvRDMAWithImm, verbs.WithImm, imm
+						want.Opcode, want.Flags, want.Imm = verbs.OpRecvRDMAWithImm, verbs.WithImm, verbs.ImmediateOf(imm)
 					case roce.WriteOnly:
 						if got := g.poll(); len(got) != 0 {
 							t.Fatalf("%d bytes: a plain WRITE completed: %+v", n, got)
@@ -356,7 +356,7 @@ func TestReceiverNotReady(t *testing.T) {
 		g.one(g.exchange(ps[2]), rnr, 2)
 		g.post(1, 0, 0)
 		g.acks(g.exchange(ps[2]), 2, 1)
-		if got := g.poll(); len(got) != 1 || got[0].ByteLen != 700 || got[0].Imm != 8 || !bytes.Equal(g.memory.Bytes()[:700], data) {
+		if got := g.poll(); len(got) != 1 || got[0].ByteLen != 700 || got[0].Imm.Uint32() != 8 || !bytes.Equal(g.memory.Bytes()[:700], data) {
 			t.Errorf("completions %+v", got)
 		}
 	})

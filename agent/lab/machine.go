@@ -30,7 +30,7 @@ const Emulator = "qemu-system-x86_64"
 const (
 	// BootTime bounds the time from the start of QEMU to the guest's first
 	// word.
-	BootTime        = 2 * time.Minute
+	BootTime        = 4 * time.Minute
 	defaultMemoryMB = 768
 	// powerOffTime is how long a guest may take to power off before QEMU is
 	// killed.

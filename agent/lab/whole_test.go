@@ -167,11 +167,12 @@ func (w *whole) forward(to string) string {
 	return ln.Addr().String()
 }
 
-// streams are the arguments for a stream of each verb, all alike.
+// streams are the arguments for a stream of each verb, all alike. A guest that is
+// slow for a second still has receives.
 func streams(verbs []rocelink.Verb, more string) []string {
 	var args []string
 	for _, v := range verbs {
-		args = append(args, "--stream", fmt.Sprintf("name=%s,board=%s,verb=%s,slots=16,%s", v, labBoard, v, more))
+		args = append(args, "--stream", fmt.Sprintf("name=%s,board=%s,verb=%s,slots=64,%s", v, labBoard, v, more))
 	}
 	return args
 }

@@ -122,6 +122,8 @@ func exchanges(t *testing.T) []exchange {
 		arp(t, "ARP to another MAC", func(e *layers.Ethernet, _ *layers.ARP) { e.DstMAC = peerMAC }).ignored(),
 		arp(t, "ARP to a group", func(e *layers.Ethernet, _ *layers.ARP) { e.DstMAC = net.HardwareAddr{1, 0, 0x5e, 0, 0, 1} }).ignored(),
 		arp(t, "ARP for another", func(_ *layers.Ethernet, a *layers.ARP) { a.DstProtAddress = net.IP{192, 0, 2, 2} }).ignored(),
+		arp(t, "ARP for 0.0.0.0", func(_ *layers.Ethernet, a *layers.ARP) { a.DstProtAddress = net.IP{0, 0, 0, 0} }).ignored(),
+		ping(t, "echo to 0.0.0.0", data[:9], func(_ *layers.Ethernet, ip *layers.IPv4, _ *layers.ICMPv4) { ip.DstIP = net.IP{0, 0, 0, 0} }).ignored(),
 		arp(t, "ARP reply", func(_ *layers.Ethernet, a *layers.ARP) { a.Operation = layers.ARPReply }).ignored(),
 		arp(t, "our own ARP", func(e *layers.Ethernet, a *layers.ARP) { e.SrcMAC, a.SourceHwAddress = localMAC, localMAC }).ignored(),
 		arp(t, "ARP by a group", func(_ *layers.Ethernet, a *layers.ARP) { a.SourceHwAddress = everybody }).ignored(),

@@ -15,18 +15,26 @@ import (
 	"rocelink/fpga/roce"
 )
 
-// board is the software fabric on a segment, in real time, with one queue pair
+// machine is a fabric: registers on one side, Ethernet frames on the other.
+type machine interface {
+	Step(now time.Duration) time.Duration
+	Receive(now time.Duration, frame []byte)
+	Close() error
+}
+
+// board is a fabric on a segment, in real time, with one queue pair
 // and one stream: what boardd would program is written to its registers here.
 type board struct {
 	t            *testing.T
 	segment      *segment
-	fabric       *model.Fabric
+	fabric       machine
 	core, stream regs.Bus
 	began        time.Time
 	wake         chan struct{}
 	// idle is the longest time between two looks: an external source does
 	// not wake who has no driver.
 	idle time.Duration
+	crc  bool // the fabric can end frames with one
 
 	mu      sync.Mutex // of the faults
 	out, in *model.Faults
@@ -43,32 +51,52 @@ const (
 func newBoard(t *testing.T, s *segment, faults model.FaultConfig, source *model.Source) *board {
 	t.Helper()
 	b := newFabric(t, s, faults, model.Config{QueuePairs: 1, Sources: []*model.Source{source}})
-	cmac := regs.At(b.fabric.Bus(), model.CMACBase)
-	b.write(cmac, regs.CMACConfigRx, regs.CMACConfigRxEnable.Of(1))
-	b.write(cmac, regs.CMACConfigTx, regs.CMACConfigTxEnable.Of(1))
-	b.mac(regs.CoreLocalMACHigh, regs.CoreLocalMACLow, s.MAC)
-	b.address(regs.CoreLocalIP0, s.Address)
-	b.write(b.core, regs.CoreControl, regs.CoreControlEnable.Of(1))
+	b.enable()
 	return b
 }
 
-// newFabric starts a fabric that nobody has programmed.
+// enable brings the port up.
+func (b *board) enable() {
+	b.t.Helper()
+	cmac := regs.At(b.core, model.CMACBase)
+	b.write(cmac, regs.CMACConfigRx, regs.CMACConfigRxEnable.Of(1))
+	b.write(cmac, regs.CMACConfigTx, regs.CMACConfigTxEnable.Of(1))
+	b.mac(regs.CoreLocalMACHigh, regs.CoreLocalMACLow, b.segment.MAC)
+	b.address(regs.CoreLocalIP0, b.segment.Address)
+	b.write(b.core, regs.CoreControl, regs.CoreControlEnable.Of(1))
+}
+
+// newFabric starts a software fabric that nobody has programmed.
 func newFabric(t *testing.T, s *segment, faults model.FaultConfig, c model.Config) *board {
 	t.Helper()
-	b := &board{t: t, segment: s, began: time.Now(), wake: make(chan struct{}, 1), idle: time.Second,
-		out: model.NewFaults(faults, 1), in: model.NewFaults(faults, 2)}
+	idle := time.Second
 	// Neither an external source nor registers in shared memory wake anybody.
 	if len(c.Sources) > 0 && c.Sources[0] != nil || c.Registers != nil {
-		b.idle = time.Millisecond
+		idle = time.Millisecond
 	}
-	c.Port = b
-	c.CreditInterval = time.Millisecond // an emulated guest answers in milliseconds
-	f, err := model.New(c)
+	return newMachine(t, s, faults, idle, func(b *board) (machine, regs.Bus, error) {
+		b.crc = true
+		c.Port = b
+		c.CreditInterval = time.Millisecond // an emulated guest answers in milliseconds
+		f, err := model.New(c)
+		if err != nil {
+			return nil, nil, err
+		}
+		return f, f.Bus(), nil
+	})
+}
+
+// newMachine starts what build makes, with the board as its port.
+func newMachine(t *testing.T, s *segment, faults model.FaultConfig, idle time.Duration, build func(*board) (machine, regs.Bus, error)) *board {
+	t.Helper()
+	b := &board{t: t, segment: s, began: time.Now(), wake: make(chan struct{}, 1), idle: idle,
+		out: model.NewFaults(faults, 1), in: model.NewFaults(faults, 2)}
+	f, bus, err := build(b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.fabric = f
-	b.core, b.stream = regs.At(f.Bus(), model.CoreBase), regs.At(f.Bus(), model.StreamBase)
+	b.core, b.stream = regs.At(bus, model.CoreBase), regs.At(bus, model.StreamBase)
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -199,6 +227,17 @@ func (b *board) address(r regs.Reg, a netip.Addr) {
 func (b *board) command(bus regs.Bus, op uint32) {
 	b.t.Helper()
 	b.write(bus, regs.CoreCommand, regs.CoreCommandOp.Of(op))
+	b.kick()
+	// A bus acts before a write returns, memory is looked at some time.
+	for limit := time.Now().Add(commandLimit); ; time.Sleep(b.idle / 10) {
+		if word, err := regs.CoreCommand.Read(bus); err != nil {
+			b.t.Fatal(err)
+		} else if word == 0 {
+			break
+		} else if time.Now().After(limit) {
+			b.t.Fatalf("fabric: command %d has not ended within %v", op, commandLimit)
+		}
+	}
 	status, err := regs.CoreCommandStatus.Read(bus)
 	if err != nil {
 		b.t.Fatal(err)
@@ -209,6 +248,9 @@ func (b *board) command(bus regs.Bus, op uint32) {
 	}
 	b.kick()
 }
+
+// commandLimit is long for a machine that others use too.
+const commandLimit = 5 * time.Second
 
 // link is how the queue pair deals with silence.
 type link struct {

@@ -87,7 +87,7 @@ func takeFromFabric(ctx context.Context, t *testing.T, s *segment, b *board, age
 	}
 	stride := (size+7)&^7 + rocelink.TrailerBytes
 	open := session.Open{Verb: verb, Slots: slots, Stride: stride, FrameBytes: size, Pattern: pattern.PRBS31,
-		CRC: size >= pattern.CRCLen, MinRNRTimer: 12}
+		CRC: b.crc && size >= pattern.CRCLen, MinRNRTimer: 12}
 	o := agent.ask(session.Request{Open: &open}).Opened
 	equal(t, "the port's address", o.IP, s.guestIP)
 	equal(t, "the port's MAC", o.MAC, s.guestMAC)

@@ -93,7 +93,7 @@ func onEach(t *testing.T, run func(*testing.T, *segment)) {
 var results struct {
 	sync.Mutex
 	passed, failed, notRun int
-	leftOut                int // do not exist on this kernel
+	leftOut                int // cannot be had here
 	notes                  []string
 }
 
@@ -123,9 +123,14 @@ func report(t *testing.T) {
 // needsQEMU says that a case cannot be had on a user-mode kernel, and why.
 func needsQEMU(t *testing.T, why string) {
 	t.Helper()
-	if *uml == "" {
-		return
+	if *uml != "" {
+		leaveOut(t, why)
 	}
+}
+
+// leaveOut tells of a case that cannot be had here, and why.
+func leaveOut(t *testing.T, why string) {
+	t.Helper()
 	results.Lock()
 	results.leftOut++
 	results.Unlock()

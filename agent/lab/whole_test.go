@@ -51,6 +51,14 @@ type whole struct {
 // newWhole starts everything but rocelinkd.
 func newWhole(ctx context.Context, t *testing.T, s *segment) *whole {
 	t.Helper()
+	return newWholeOn(ctx, t, s, func(registers []uint32) *board {
+		return newFabric(t, s, model.FaultConfig{}, model.Config{Registers: registers, PaceSlack: 20 * time.Millisecond})
+	})
+}
+
+// newWholeOn is newWhole on another fabric, whose registers are in memory.
+func newWholeOn(ctx context.Context, t *testing.T, s *segment, fabric func(registers []uint32) *board) *whole {
+	t.Helper()
 	registers := filepath.Join(t.TempDir(), "registers")
 	shared, err := model.OpenShared(registers)
 	if err != nil {
@@ -62,7 +70,7 @@ func newWhole(ctx context.Context, t *testing.T, s *segment) *whole {
 		}
 	})
 	w := &whole{t: t, ctx: ctx, segment: s, device: s.device, before: s.hardware(ctx, t)}
-	w.fabric = newFabric(t, s, model.FaultConfig{}, model.Config{Registers: shared.Registers(), PaceSlack: 20 * time.Millisecond})
+	w.fabric = fabric(shared.Registers())
 	s.attach(t, w.fabric.Take)
 	w.startBoard(registers)
 	return w
@@ -318,37 +326,43 @@ func (w *whole) until(what string, done func(rocelink.HostStatus, []rocelink.Boa
 	}
 }
 
-// The whole path with every verb: each frame arrives once, in order and right,
-// and rocelinkd, boardd, the fabric and the kernel's device agree on the count.
+// deliver has every verb carry frames at once, with a board's queue pairs that
+// wait so long for answers: each frame arrives once, in order and right, and
+// rocelinkd, boardd, the fabric and the kernel's device agree on the count.
+func (w *whole) deliver(count, frame rocelink.Count, rate string, timeout int) []hoststream.Result {
+	t := w.t
+	t.Helper()
+	const summary = "/tmp/summary.json"
+	w.start(append(streams(rocelink.Verbs, fmt.Sprintf("frame=%d,rate=%s,count=%d,timeout=%d", frame, rate, count, timeout)), "--once", "--summary", summary)...)
+	w.ended()
+	var results []hoststream.Result
+	out := run(w.ctx, t, "cat", summary)
+	if err := json.Unmarshal([]byte(out), &results); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	equal(t, "streams", len(results), len(rocelink.Verbs))
+	for _, r := range results {
+		equal(t, r.Stream+": problem", r.Problem, "")
+		equal(t, r.Stream+": sessions", r.Sessions, 1)
+		equal(t, r.Stream+": frames of the source", r.Board.SourceFrames, count)
+		equal(t, r.Stream+": frames acknowledged to the board", r.Board.FramesDone, count)
+		equal(t, r.Stream+": bytes acknowledged to the board", r.Board.BytesDone, count*frame)
+		equal(t, r.Stream+": frames received", r.Received(), count)
+		equal(t, r.Stream+": frames verified", r.Verified(), count)
+		if r.Verb != rocelink.VerbRead {
+			equal(t, r.Stream+": bytes received", r.Total.Bytes, count*frame)
+		}
+	}
+	t.Logf("rxe %v", w.fabric.settled(w.ctx, t, w.before))
+	return results
+}
+
 func TestWholePath(t *testing.T) {
-	const count, frame = 250, 8192
 	onEach(t, func(t *testing.T, s *segment) {
 		report(t)
-		ctx := bounded(t)
-		w := newWhole(ctx, t, s)
-		const summary = "/tmp/summary.json"
-		w.start(append(streams(rocelink.Verbs, fmt.Sprintf("frame=%d,rate=8M,count=%d,timeout=18", frame, count)), "--once", "--summary", summary)...)
-		w.ended()
-		var results []hoststream.Result
-		out := run(ctx, t, "cat", summary)
-		if err := json.Unmarshal([]byte(out), &results); err != nil {
-			t.Fatalf("%v in %s", err, out)
-		}
-		equal(t, "streams", len(results), len(rocelink.Verbs))
-		for _, r := range results {
-			equal(t, r.Stream+": problem", r.Problem, "")
-			equal(t, r.Stream+": sessions", r.Sessions, 1)
-			equal(t, r.Stream+": frames of the source", r.Board.SourceFrames, count)
-			equal(t, r.Stream+": frames acknowledged to the board", r.Board.FramesDone, count)
-			equal(t, r.Stream+": bytes acknowledged to the board", r.Board.BytesDone, count*frame)
-			equal(t, r.Stream+": frames received", r.Received(), count)
-			equal(t, r.Stream+": frames verified", r.Verified(), count)
-			if r.Verb != rocelink.VerbRead {
-				equal(t, r.Stream+": bytes received", r.Total.Bytes, count*frame)
-			}
+		for _, r := range newWhole(bounded(t), t, s).deliver(250, 8192, "8M", 18) {
 			equal(t, r.Stream+": timeouts", r.Board.Timeouts, 0)
 		}
-		t.Logf("rxe %v", w.fabric.settled(ctx, t, w.before))
 	})
 }
 

@@ -150,6 +150,24 @@ func (s *Shell) Load(offset uint32) uint32 { return s.mem.load(offset) }
 // Store shows software a word.
 func (s *Shell) Store(offset, v uint32) { s.mem.store(offset, v) }
 
+// Read32 reads a word as software that maps the memory does, without the side
+// effects of a [Bus]. With Write32 it makes the memory a [regs.Bus].
+func (s *Shell) Read32(offset uint32) (uint32, error) {
+	if offset%4 != 0 || offset >= ApertureBytes {
+		return 0, fmt.Errorf("read register %#x: %w", offset, ErrBus)
+	}
+	return s.Load(offset), nil
+}
+
+// Write32 writes a word, on which the fabric acts some time.
+func (s *Shell) Write32(offset, v uint32) error {
+	if offset%4 != 0 || offset >= ApertureBytes {
+		return fmt.Errorf("write register %#x: %w", offset, ErrBus)
+	}
+	s.Store(offset, v)
+	return nil
+}
+
 // Poll does what is due in MAC and cage, and returns when it must be called next.
 func (s *Shell) Poll(now time.Duration) time.Duration {
 	s.mu.Lock()

@@ -40,12 +40,6 @@ type host struct {
 	answers            int // of the peer
 }
 
-// memory is the registers as software maps them.
-type memory struct{ *model.Shell }
-
-func (m memory) Read32(o uint32) (uint32, error)  { return m.Load(o), nil }
-func (m memory) Write32(o uint32, v uint32) error { m.Store(o, v); return nil }
-
 func (h *host) Transmit(frames [][]byte) (taken, dropped int) {
 	if h.refuse {
 		return 0, 0
@@ -75,7 +69,7 @@ func start(t testing.TB, cfg Config) *host {
 		}
 	})
 	h.Fabric = f
-	h.core = memory{f.Shell()}
+	h.core = f.Shell()
 	h.stream, h.cmac = regs.At(h.core, model.StreamBase), regs.At(h.core, model.CMACBase)
 	h.put(h.cmac, regs.CMACConfigRx, regs.CMACConfigRxEnable.Of(1))
 	h.put(h.cmac, regs.CMACConfigTx, regs.CMACConfigTxEnable.Of(1))

@@ -38,7 +38,7 @@ func labTime() time.Duration {
 	if *strict {
 		return 20 * time.Minute
 	}
-	return 9 * time.Minute
+	return 10 * time.Minute
 }
 
 // guest is the machine that all cases use: one boot, many cases.

@@ -1,7 +1,8 @@
 // Drives rl_slow_reply with the beats of a file, pauses (of 256 cycles) and
 // resets (of 65536 cycles), and prints what happens: I and its number where a
 // frame was taken, O and a beat that left, R at a reset, C and the counters at the
-// end, F and a cycle where an output broke the rules of its stream.
+// end, F and a cycle where an output broke the rules of its stream, or after which
+// nothing happened for long.
 module reply;
     reg clk = 0, rst = 1, iv = 0, il = 0, ready = 0;
     reg [511:0] id;
@@ -14,7 +15,7 @@ module reply;
     wire [63:0] k, arps, echos, drops;
     reg [47:0] mac;
     reg [127:0] ip;
-    integer f, i, frame = 0, quiet = 0, seed, in_pause, out_pause, resets;
+    integer f, i, frame = 0, quiet = 0, idle = 0, seed, in_pause, out_pause, resets;
     rl_slow_reply #(.BITS(3)) dut (.clk(clk), .rst(rst), .local_mac(mac), .local_ip(ip), .s_axis_tvalid(iv),
         .s_axis_tready(ir), .s_axis_tdata(id), .s_axis_tkeep(ik), .s_axis_tlast(il), .m_axis_tvalid(v),
         .m_axis_tready(ready), .m_axis_tdata(d), .m_axis_tkeep(k), .m_axis_tlast(l), .answered_arp(arps),
@@ -44,6 +45,8 @@ module reply;
             held = v && !ready && !rst; hd = d; hk = k; hl = l;
             part = !rst && v ? !(ready && l) : part && !rst;
             taken = iv && ir;
+            idle = taken || v && ready || rst ? 0 : idle + 1;
+            if (more && idle == 5000) begin $display("F %0d stuck", i); $finish; end
             clk = 1; #1; clk = 0;
             if (rst && i > 0) begin
                 $display("R");

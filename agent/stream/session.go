@@ -366,5 +366,8 @@ func (s *session) stopLoop() error {
 	}
 	<-s.loopEnded
 	<-s.published
+	if errors.Is(s.loopErr, receive.ErrNotDrained) {
+		err = errors.Join(err, s.loopErr)
+	}
 	return err
 }

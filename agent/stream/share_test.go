@@ -265,15 +265,38 @@ func TestShareRefusesWhatDoesNotFit(t *testing.T) {
 	h.end([]int{1, 1, 1}, []string{"", "", ""})
 }
 
-func TestShareNeedsADeviceThatHasIt(t *testing.T) {
-	b := newBench(t, func(b *bench, c *Config) {
+// on makes a bench's device another one.
+func on(t *testing.T, sc scripted.Config) func(*bench, *Config) {
+	return func(b *bench, c *Config) {
 		if err := b.device.Close(); err != nil {
 			t.Fatal(err)
 		}
-		b.provider = scripted.New(scripted.Config{Attributes: verbs.DeviceAttributes{MaxSRQ: -1}})
+		b.provider = scripted.New(sc)
 		b.device, _ = b.provider.Open("")
 		c.Device = b.device
-	})
+	}
+}
+
+// On a device that does not say when a queue pair is done with the shared queue,
+// a session ends all the same, after its time, and its stream says why.
+func TestShareOnADeviceThatForgets(t *testing.T) {
+	h := newSharers(t, newBench(t, on(t, scripted.Config{NoLastWQE: true})), discard)
+	defer h.close()
+	h.send(1, 3)
+	h.acknowledge()
+	begin := time.Now()
+	for _, cancel := range h.cancel {
+		cancel()
+	}
+	forgot := receive.ErrNotDrained.Error()
+	h.end([]int{1, 1, 1}, []string{forgot, forgot, forgot})
+	if d := time.Since(begin); d < receive.DrainTime {
+		t.Errorf("it took %v", d)
+	}
+}
+
+func TestShareNeedsADeviceThatHasIt(t *testing.T) {
+	b := newBench(t, on(t, scripted.Config{Attributes: verbs.DeviceAttributes{MaxSRQ: -1}}))
 	defer b.close(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	s, err := b.agent.Open(ctx, Spec{Name: "s", Board: "demo", Share: "x"}, discard)

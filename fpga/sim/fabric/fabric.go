@@ -35,6 +35,9 @@ const (
 	// resetCycles is longer than the core's own reset and clearing of its
 	// tables.
 	resetCycles = 1000
+	// maxQueued is how many frames wait to be received: what four READs of 4 MiB
+	// bring at path MTU 1024. What comes faster for longer than that is lost.
+	maxQueued = 1 << 14
 	// batchFrames is how many frames the port is given at once.
 	batchFrames = 64
 )
@@ -261,6 +264,9 @@ func (f *Fabric) Receive(now time.Duration, frame []byte) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.core.Queued() >= maxQueued {
+		return
+	}
 	f.core.Receive(frame, 0)
 	f.linger = linger
 }

@@ -194,6 +194,20 @@ func TestCoreSeesLink(t *testing.T) {
 	h.expect("messages in the light", uint64(len(h.peer.Messages)), 1)
 }
 
+// Frames that come faster than the clock takes them are lost, not kept for ever.
+func TestFloodIsBounded(t *testing.T) {
+	h := start(t, Config{})
+	d := model.Datagram{Src: netip.AddrPortFrom(remoteIP, roce.Port), Dst: netip.AddrPortFrom(localIP, roce.Port), Payload: make([]byte, roce.MinPacket)}
+	for range maxQueued + 100 {
+		h.ReceiveDatagrams(h.now, []model.Datagram{d})
+	}
+	h.expect("frames that wait", uint64(h.Fabric.core.Queued()), maxQueued)
+	h.step(time.Second)
+	h.expect("frames that wait after a second", uint64(h.Fabric.core.Queued()), 0)
+	h.latch()
+	h.expect("RxBadICRC", h.get64(h.core, regs.CoreRxBadICRC), maxQueued)
+}
+
 // A fabric that starts on the memory of another is seen to be another.
 func TestRestartIsSeen(t *testing.T) {
 	memory := make([]uint32, model.ApertureBytes/4)

@@ -4,7 +4,10 @@
 // the Ethernet header and everything behind the frame's end by zeros (see
 // wire format: the register starts where 14 bytes of zeros lead to the right
 // value). What a beat adds does not depend on the register, so that it takes
-// two stages; only the step of the register itself is a loop, 18 inputs wide.
+// two stages: its 512 powers of x are reduced to 128 and 64 by sparse multiples
+// of the polynomial, and these to 32. Only the step of the register itself is a
+// loop, and since the register is kept as a root of itself (see rl_icrc.vh), that
+// is a shift by four with a few taps.
 //
 // crc_valid comes three cycles after the last beat; crc is the register after
 // the zeros behind the frame's end too.
@@ -25,30 +28,28 @@ module rl_icrc_fold (
 
 `include "rl_icrc.vh"
 
-    // Stage 1: 16 groups of 32 bits.
-    reg [511:0] part;
+    // Stage 1: 128 powers.
+    reg [127:0] few;
     reg         valid1, first1, last1;
-    genvar g, i;
+    genvar i;
     generate
-        for (g = 0; g < 16; g = g + 1) begin : group
-            for (i = 0; i < 32; i = i + 1) begin : row
-                always @(posedge clk)
-                    part[32*g+i] <= ^(data[32*g +: 32] & RL_ICRC_FOLD[32*(32*g+i) +: 32]);
-            end
+        for (i = 0; i < 128; i = i + 1) begin : to_few
+            always @(posedge clk)
+                few[i] <= ^(data & RL_ICRC_FEW[512*i +: 512]);
         end
     endgenerate
 
-    // Stage 2: their sum.
+    // Stage 2: 64 powers, and what they add.
+    wire [63:0] fewer;
     reg  [31:0] sum;
     reg         valid2, first2, last2;
-    wire [31:0] sum_next;
     generate
-        for (i = 0; i < 32; i = i + 1) begin : column
-            wire [15:0] bits;
-            for (g = 0; g < 16; g = g + 1) begin : pick
-                assign bits[g] = part[32*g+i];
-            end
-            assign sum_next[i] = ^bits;
+        for (i = 0; i < 64; i = i + 1) begin : to_fewer
+            assign fewer[i] = ^(few & RL_ICRC_FEWER[128*i +: 128]);
+        end
+        for (i = 0; i < 32; i = i + 1) begin : to_sum
+            always @(posedge clk)
+                sum[i] <= ^(fewer & RL_ICRC_SUM[64*i +: 64]);
         end
     endgenerate
 
@@ -67,7 +68,6 @@ module rl_icrc_fold (
         valid2 <= valid1 && !rst;
         first2 <= first1;
         last2  <= last1;
-        sum    <= sum_next;
         if (valid2)
             crc <= sum ^ (first2 ? RL_ICRC_START_STEP : step);
         crc_valid <= valid2 && last2 && !rst;

@@ -30,7 +30,7 @@ module rl_icrc_insert (
 
 `include "rl_icrc.vh"
 
-    localparam CRC_STAGES = 9; // from a beat to its ICRC
+    localparam CRC_STAGES = 7; // from a beat to its ICRC
 
     // The fields that change in flight count as ones: bytes 15 type of
     // service, 22 time to live, 24 and 25 header checksum, 40 and 41 UDP
@@ -63,18 +63,22 @@ module rl_icrc_insert (
     );
 
     // The register has seen 66 - 4·tail bytes of zeros too many: the place of
-    // the ICRC and what is behind it. One stage undoes 6 of them, four more
-    // undo 32, 16, 8 and 4 as the bits of 15 - tail ask.
-    reg  [31:0] back6, back32, back16, back8, back4;
-    wire [31:0] to6, to32, to16, to8, to4;
+    // the ICRC and what is behind it. They are undone sixteen at a time, as often as the
+    // upper bits of 15 - tail say, four at a time, as the lower bits say, and the
+    // last 6 together with the way back from the root.
+    reg  [31:0] back16, turned, back4;
+    wire [31:0] once, twice, thrice, turn, once4, twice4, thrice4, leave;
     genvar i;
     generate
         for (i = 0; i < 32; i = i + 1) begin : row
-            assign to6[i]  = ^(fold   & RL_ICRC_BACK6[32*i +: 32]);
-            assign to32[i] = ^(back6  & RL_ICRC_BACK32[32*i +: 32]);
-            assign to16[i] = ^(back32 & RL_ICRC_BACK16[32*i +: 32]);
-            assign to8[i]  = ^(back16 & RL_ICRC_BACK8[32*i +: 32]);
-            assign to4[i]  = ^(back8  & RL_ICRC_BACK4[32*i +: 32]);
+            assign once[i]    = ^(fold   & RL_ICRC_BACK1[32*i +: 32]);
+            assign twice[i]   = ^(fold   & RL_ICRC_BACK2[32*i +: 32]);
+            assign thrice[i]  = ^(fold   & RL_ICRC_BACK3[32*i +: 32]);
+            assign turn[i]    = ^(back16 & RL_ICRC_TURN[32*i +: 32]);
+            assign once4[i]   = ^(turned & RL_ICRC_BACK1[32*i +: 32]);
+            assign twice4[i]  = ^(turned & RL_ICRC_BACK2[32*i +: 32]);
+            assign thrice4[i] = ^(turned & RL_ICRC_BACK3[32*i +: 32]);
+            assign leave[i]   = ^(back4  & RL_ICRC_LEAVE[32*i +: 32]);
         end
     endgenerate
 
@@ -91,11 +95,19 @@ module rl_icrc_insert (
         last  <= {last[CRC_STAGES-2:0], s_last};
         valid <= rst ? {CRC_STAGES{1'b0}} : {valid[CRC_STAGES-2:0], s_valid};
 
-        back6  <= to6;
-        back32 <= tail[4*3+3] ? back6  : to32;
-        back16 <= tail[4*4+2] ? back32 : to16;
-        back8  <= tail[4*5+1] ? back16 : to8;
-        back4  <= tail[4*6+0] ? back8  : to4;
+        case (tail[4*2+2 +: 2])
+            2'd3:    back16 <= fold;
+            2'd2:    back16 <= once;
+            2'd1:    back16 <= twice;
+            default: back16 <= thrice;
+        endcase
+        turned <= turn;
+        case (tail[4*4 +: 2])
+            2'd3:    back4 <= turned;
+            2'd2:    back4 <= once4;
+            2'd1:    back4 <= twice4;
+            default: back4 <= thrice4;
+        endcase
     end
 
     // The ICRC is ready together with its beat at the end of the shift
@@ -103,7 +115,7 @@ module rl_icrc_insert (
     reg  [31:0] icrc;
     reg  [15:0] place;
     always @(posedge clk) begin
-        icrc  <= ~back4;
+        icrc  <= ~leave;
         place <= last[CRC_STAGES-2] ? 16'd1 << tail[4*(CRC_STAGES-2) +: 4] : 16'd0;
     end
 

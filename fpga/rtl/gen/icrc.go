@@ -4,14 +4,21 @@ import (
 	"bytes"
 	"fmt"
 	"hash/crc32"
+	"math/bits"
 )
 
-// The datapath is 64 bytes wide and the ICRC is folded in groups of 32 bits.
+// The datapath is 64 bytes wide.
 const (
 	beatBytes  = 64
-	groupBits  = 32
-	groups     = beatBytes * 8 / groupBits
 	etherBytes = 14
+)
+
+// A beat's 512 powers of x are reduced to 128 and 64 before they become a
+// remainder: see reduce.
+const (
+	beatPowers  = beatBytes * 8
+	fewPowers   = 128
+	fewerPowers = 64
 )
 
 // icrcStart is the CRC register after the eight bytes of ones that stand for
@@ -20,6 +27,15 @@ const (
 const (
 	icrcStart = 0xdebb20e3
 	residue   = 0xdebb20e3
+)
+
+// The register is kept as its root of degree 2^foldRoot in the field of the CRC: where the register is
+// multiplied by x^512, a beat, its root is multiplied by x^4, since (a·x^4)^128 = a^128·x^512. That is
+// a shift with a few taps, and so are one to three times x^-128, sixteen bytes back. Words back
+// are x^-32, and the root for these is backRoot's.
+const (
+	foldRoot = 7
+	backRoot = 5
 )
 
 // forward advances the CRC register by a byte.
@@ -45,14 +61,48 @@ func back(crc uint32, n int) uint32 {
 	return crc
 }
 
-// matrix returns the rows of a linear map of n bits onto the CRC register: row
+// times multiplies two remainders, of which bit i is the coefficient of x^i.
+func times(a, b uint32) uint32 {
+	var product uint32
+	for i := 31; i >= 0; i-- {
+		carry := product >> 31
+		product = product<<1 ^ carry*bits.Reverse32(crc32.IEEE)
+		product ^= b >> i & 1 * a
+	}
+	return product
+}
+
+// power returns x^n, where n may be negative.
+func power(n int) uint32 {
+	const order = 1<<32 - 1 // of x: the polynomial is primitive
+	product, square := uint32(1), uint32(2)
+	for n = (n%order + order) % order; n > 0; n >>= 1 {
+		if n&1 != 0 {
+			product = times(product, square)
+		}
+		square = times(square, square)
+	}
+	return product
+}
+
+// raise returns a to the power of 2^n, and root what it was raised from.
+func raise(a uint32, n int) uint32 {
+	for range n {
+		a = times(a, a)
+	}
+	return a
+}
+
+func root(a uint32, n int) uint32 { return raise(a, 32-n) }
+
+// matrix returns the rows of a linear map of n bits, 64 at most, onto 32: row
 // i holds which input bits make bit i.
-func matrix(n int, of func(bit int) uint32) []uint32 {
-	rows := make([]uint32, 32)
+func matrix(n int, of func(bit int) uint32) []uint64 {
+	rows := make([]uint64, 32)
 	for bit := range n {
 		column := of(bit)
 		for i := range rows {
-			rows[i] |= column >> i & 1 << bit
+			rows[i] |= uint64(column>>i&1) << bit
 		}
 	}
 	return rows
@@ -73,39 +123,66 @@ func vector(b *bytes.Buffer, name, doc string, words []uint32) {
 	fmt.Fprint(b, "};\n")
 }
 
+// rows are the equations of a reduction of n powers, as words of masks: row p holds what adds up
+// to the coefficient of x^p. at says which bit a power is.
+func rows(n int, parts []subset, at func(power int) int) []uint32 {
+	m := n - len(parts)
+	words := make([]uint32, m*n/32)
+	set := func(row, power int) {
+		bit := row*n + at(power)
+		words[bit/32] |= 1 << (bit % 32)
+	}
+	for p := range m {
+		set(p, p)
+	}
+	for i, s := range parts {
+		s.each(func(p int) { set(p, m+i) })
+	}
+	return words
+}
+
 // icrcHeader holds the matrices of the ICRC in a 512-bit datapath.
 func icrcHeader() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "// %s\n", notice)
-	fmt.Fprint(&b, "// CRC-32 in matrices: bit i of a result is the parity of the input under row i.\n")
+	fmt.Fprint(&b, `// CRC-32 in matrices: bit i of a result is the parity of the input under row i.
+// Powers of x are their numbers in all vectors but the beat and the ICRC, whose first bit is the
+// highest power. The register is kept as its root of degree 128, so that a beat is x^4.
+`)
 
-	var fold []uint32
-	for g := range groups {
-		fold = append(fold, matrix(groupBits, func(bit int) uint32 {
-			var beat [beatBytes]byte
-			at := g*groupBits + bit
-			beat[at/8] = 1 << (at % 8)
-			crc := uint32(0)
-			for _, c := range beat {
-				crc = forward(crc, c)
-			}
-			return crc
-		})...)
+	vector(&b, "RL_ICRC_FEW", "The 512 powers of a beat as 128: rows of 512 bits.",
+		rows(beatPowers, reduce(beatPowers, fewPowers, 3), func(p int) int { return beatPowers - 1 - p }))
+	vector(&b, "RL_ICRC_FEWER", "These as 64: rows of 128 bits.",
+		rows(fewPowers, reduce(fewPowers, fewerPowers, 4), func(p int) int { return p }))
+	wide := make([]uint32, 64)
+	for i, row := range matrix(fewerPowers, func(bit int) uint32 { return root(power(bit+32), foldRoot) }) {
+		wide[2*i], wide[2*i+1] = uint32(row), uint32(row>>32)
 	}
-	vector(&b, "RL_ICRC_FOLD", "What 32 bits of a beat add to the register after the beat: row 32·group + bit.", fold)
-	vector(&b, "RL_ICRC_STEP", "The register after a beat of zeros.",
-		matrix(32, func(bit int) uint32 { return zeros(1<<bit, beatBytes) }))
-	for _, n := range []int{4, 6, 8, 16, 32} {
-		vector(&b, fmt.Sprintf("RL_ICRC_BACK%d", n), fmt.Sprintf("The register before %d bytes of zeros.", n),
-			matrix(32, func(bit int) uint32 { return back(1<<bit, n) }))
+	vector(&b, "RL_ICRC_SUM", "What these add to the register: rows of 64 bits.", wide)
+	field := func(name, doc string, of func(a uint32) uint32) {
+		var words []uint32
+		for _, row := range matrix(32, func(bit int) uint32 { return of(1 << bit) }) {
+			words = append(words, uint32(row))
+		}
+		vector(&b, name, doc, words)
 	}
+	field("RL_ICRC_STEP", "The register after a beat of zeros.",
+		func(a uint32) uint32 { return times(a, root(power(beatPowers), foldRoot)) })
+	for n := 1; n <= 3; n++ {
+		field(fmt.Sprintf("RL_ICRC_BACK%d", n), fmt.Sprintf("Times x^-%d: the register before %d bytes of zeros, or before %d where it is the root of degree 32.", n, 16*n, 4*n),
+			func(a uint32) uint32 { return times(a, power(-n)) })
+	}
+	field("RL_ICRC_TURN", "From the root of degree 128 to that of degree 32.",
+		func(a uint32) uint32 { return raise(a, foldRoot-backRoot) })
+	field("RL_ICRC_LEAVE", "The CRC 6 bytes of zeros before the root of degree 32, first bit lowest.",
+		func(a uint32) uint32 { return back(bits.Reverse32(raise(a, backRoot)), 6) })
 	start := back(icrcStart, etherBytes)
-	fmt.Fprintf(&b, "\n// The register before the frame, whose %d Ethernet bytes count as zeros, and a beat of zeros later.\n", etherBytes)
-	fmt.Fprintf(&b, "localparam [31:0] RL_ICRC_START = 32'h%08x;\n", start)
-	fmt.Fprintf(&b, "localparam [31:0] RL_ICRC_START_STEP = 32'h%08x;\n", zeros(start, beatBytes))
+	kept := func(crc uint32) uint32 { return root(bits.Reverse32(crc), foldRoot) }
+	fmt.Fprintf(&b, "\n// The register a beat of zeros after the start of a frame, whose %d Ethernet bytes count as zeros.\n", etherBytes)
+	fmt.Fprintf(&b, "localparam [31:0] RL_ICRC_START_STEP = 32'h%08x;\n", kept(zeros(start, beatBytes)))
 	var right []uint32
 	for n := range beatBytes {
-		right = append(right, zeros(residue, (beatBytes-n)%beatBytes))
+		right = append(right, kept(zeros(residue, (beatBytes-n)%beatBytes)))
 	}
 	vector(&b, "RL_ICRC_RIGHT", "The register after a frame with a right ICRC whose last beat has n bytes (0: all) and zeros behind: word n.", right)
 	return b.Bytes()

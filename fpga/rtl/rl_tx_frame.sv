@@ -44,10 +44,11 @@ module rl_tx_frame #(
 
     // Headers wait here; the sender limits how many there are.
     reg  [3:0]   header_in, header_out;
-    wire [591:0] header;
-    rl_table #(.WIDTH(592)) headers (
+    wire [591:0] header4;
+    wire         header_read;
+    rl_store #(.WIDTH(592)) headers (
         .clk(clk), .write(s_valid), .waddress(header_in), .wdata(s_header),
-        .raddress(header_out), .rdata(header)
+        .read(header_read), .raddress(header_out), .rdata(header4)
     );
 
     wire        next_empty;
@@ -142,7 +143,7 @@ module rl_tx_frame #(
     reg [3:0]   tail4;
     reg [1:0]   shape4;
     reg [511:0] turned;
-    reg [591:0] header4;
+    assign      header_read = valid_s[3] && first_s[3];
 
     always @(posedge clk) begin
         valid4  <= valid_s[3] && !rst;
@@ -157,11 +158,9 @@ module rl_tx_frame #(
             2'd2:    turned <= {ring_data[463:0], ring_data[511:464]};
             default: turned <= {ring_data[431:0], ring_data[511:432]};
         endcase
-        if (valid_s[3] && first_s[3])
-            header4 <= header;
         if (rst)
             header_out <= 4'd0;
-        else if (valid_s[3] && first_s[3])
+        else if (header_read)
             header_out <= header_out + 4'd1;
     end
 

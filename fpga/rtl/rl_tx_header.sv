@@ -36,10 +36,10 @@ module rl_tx_header (
 
 `include "rl_wire.vh"
 
-    wire [247:0] peer;
-    rl_table #(.WIDTH(RL_PEER_WIDTH)) peers (
+    wire [247:0] peer1;
+    rl_store #(.WIDTH(RL_PEER_WIDTH)) peers (
         .clk(clk), .write(peer_write), .waddress(peer_index), .wdata(peer_data),
-        .raddress(send_qp), .rdata(peer)
+        .read(1'b1), .raddress(send_qp), .rdata(peer1)
     );
 
     // Stage 1 waits for the metadata.
@@ -51,7 +51,7 @@ module rl_tx_header (
     reg [31:0]  low3;    // address, whose carry goes up in the next stage
     reg         carry3;
     reg [31:0]  dma3;
-    reg [247:0] peer1, peer2, peer3;
+    reg [247:0] peer2, peer3;
 
     // Stage 2 has it; stage 3 has the lengths.
     reg [220:0] meta2, meta3;
@@ -121,7 +121,6 @@ module rl_tx_header (
         psn1    <= send_psn;
         offset1 <= send_offset;
         left1   <= send_left;
-        peer1  <= peer;
         valid2 <= valid1 && !rst;
         qp2    <= qp1;
         read2   <= read1;

@@ -319,7 +319,7 @@ module rl_core #(
     wire [3:0]   filled_qp;
     wire [9:0]   filled_position;
 
-    rl_fill fill (
+    rl_fill #(.EXTERNAL(EXTERNAL)) fill (
         .clk(clk), .rst(reset), .s_valid(fill_valid), .s_full(fill_full), .s_qp(fill_qp), .s_position(fill_position),
         .s_start(fill_start), .s_length(fill_length), .s_first(fill_first), .s_trailer(fill_trailer),
         .s_prbs(fill_prbs), .s_external(fill_external), .source_read(source_read), .source_data(source_data), .s_offset(fill_offset), .s_sequence(fill_sequence), .s_frame(fill_frame), .idle(fill_idle),

@@ -56,6 +56,7 @@ module rl_command #(
     input  wire         paused,
     input  wire         drained,
     input  wire         undelivered,
+    input  wire         sweeping,    // counters are latched or set to zero
     input  wire [QUEUE_PAIRS-1:0]   ready,
     input  wire [QUEUE_PAIRS-1:0]   error,
     input  wire [3*QUEUE_PAIRS-1:0] states,
@@ -237,7 +238,7 @@ module rl_command #(
                 end
             end
             AT_SETTLE: // one index is done: the next, or the end
-                if (wait_for == 5'd0) begin
+                if (wait_for == 5'd0 && !sweeping) begin
                     index    <= index + 4'd1;
                     wait_for <= 5'd7;
                     at       <= then;
@@ -411,7 +412,7 @@ module rl_command #(
                 end
             end
             default: // AT_FINISH: what was done has settled
-                if (wait_for == 5'd0) begin
+                if (wait_for == 5'd0 && !sweeping) begin
                     if (on_stream) begin
                         stream_clear  <= 1'b1;
                         stream_status <= {24'd0, code};

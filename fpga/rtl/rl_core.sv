@@ -60,6 +60,7 @@ module rl_core #(
 );
 
 `include "rl_wire.vh"
+`include "rl_counts.vh"
 `include "rocelink_regs.vh"
 
     generate
@@ -104,13 +105,10 @@ module rl_core #(
     wire [3:0]  index;
     wire        snapshot;
     reg  [3:0]  stat_index;
-    wire [63:0] stat_messages_posted, stat_messages_acked, stat_bytes_posted, stat_bytes_acked;
-    wire [63:0] stat_packets_sent, stat_packets_resent, stat_packets_acked, stat_timeouts, stat_sequence_naks;
-    wire [63:0] stat_rnr_naks, stat_rnr_messages, stat_fatal_naks, stat_acks_received, stat_stale_acks;
-    wire [63:0] stat_window_stalls, stat_read_responses, stat_read_gaps;
     wire [63:0] tx_packets, tx_bytes, tx_dropped, rx_packets, rx_bytes, rx_bad_icrc, rx_malformed, rx_unknown_qp;
     wire [63:0] rx_bad_opcode, rx_wrong_address;
-    wire [31:0] core_rdata, stream_rdata;
+    wire [31:0] core_rdata, stream_rdata, count_rdata;
+    wire        core_counted, stream_counted;
     wire        core_selected   = bus_address[15:10] == 6'd0;
     wire        stream_selected = bus_address[15:10] == STREAM_BASE[15:10];
 
@@ -120,7 +118,7 @@ module rl_core #(
 
     rl_core_regs core_regs (
         .clk(clk), .rst(reset), .write(bus_write && core_selected), .address(bus_address[9:0]), .wdata(bus_wdata),
-        .rdata(core_rdata),
+        .rdata(core_rdata), .counted(core_counted),
         .next(STREAM_BASE), .build(BUILD), .caps(caps), .max_window(MAX_WINDOW), .scratch(scratch), .boot(boot),
         .clock_khz(CLOCK_KHZ), .max_reads(MAX_READS), .control(control),
         .local_mac_low(local_mac_low), .local_mac_high(local_mac_high),
@@ -136,14 +134,6 @@ module rl_core #(
         .stat_state({21'd0, stat_cause, 5'd0, stat_qp_state}), .stat_next_psn({8'd0, stat_next_psn}),
         .stat_unacked_psn({8'd0, stat_una}), .stat_msn({8'd0, stat_msn}), .stat_index({28'd0, stat_index}),
         .uptime(stat_uptime),
-        .stat_messages_posted(stat_messages_posted), .stat_messages_acked(stat_messages_acked),
-        .stat_bytes_posted(stat_bytes_posted), .stat_bytes_acked(stat_bytes_acked),
-        .stat_packets_sent(stat_packets_sent), .stat_packets_resent(stat_packets_resent),
-        .stat_packets_acked(stat_packets_acked), .stat_timeouts(stat_timeouts),
-        .stat_sequence_naks(stat_sequence_naks), .stat_rnr_naks(stat_rnr_naks),
-        .stat_rnr_messages(stat_rnr_messages), .stat_fatal_naks(stat_fatal_naks),
-        .stat_acks_received(stat_acks_received), .stat_stale_acks(stat_stale_acks),
-        .stat_read_responses(stat_read_responses), .stat_read_gaps(stat_read_gaps), .stat_window_stalls(stat_window_stalls),
         .tx_packets(tx_packets), .tx_bytes(tx_bytes), .tx_dropped(tx_dropped),
         .rx_packets(rx_packets), .rx_bytes(rx_bytes), .rx_bad_icrc(rx_bad_icrc), .rx_malformed(rx_malformed),
         .rx_unknown_qp(rx_unknown_qp), .rx_bad_opcode(rx_bad_opcode), .rx_wrong_address(rx_wrong_address)
@@ -152,8 +142,7 @@ module rl_core #(
     wire [31:0] stream_command, stream_status, stream_detail, stream_count;
     wire [31:0] stream_config, stream_frame_bytes, stream_slots, stream_stride, stream_rkey, stream_kbps, stream_burst;
     wire [63:0] stream_base, stream_credit, stream_frames;
-    wire [63:0] stat_source_frames, stat_source_bytes, stat_frames_done, stat_bytes_done;
-    wire [63:0] stat_read_good, stat_read_bad, stat_credit_stalls, stat_credit_reads, stat_released;
+    wire [63:0] stat_released;
     wire [3*QUEUE_PAIRS-1:0] states;
     wire [QUEUE_PAIRS-1:0]   ended;
     wire [63:0] source_drops;
@@ -162,7 +151,7 @@ module rl_core #(
 
     rl_stream_regs stream_regs (
         .clk(clk), .rst(reset), .write(bus_write && stream_selected), .address(bus_address[9:0]), .wdata(bus_wdata),
-        .rdata(stream_rdata),
+        .rdata(stream_rdata), .counted(stream_counted),
         .next(32'd0), .streams(QUEUE_PAIRS), .max_frame_bytes(MAX_FRAME),
         .command(stream_command), .command_clear(stream_clear), .command_status(stream_status),
         .command_detail(stream_detail), .command_count(stream_count),
@@ -170,11 +159,7 @@ module rl_core #(
         .base(stream_base), .rkey(stream_rkey), .credit(stream_credit), .rate_kbps(stream_kbps), .burst(stream_burst),
         .count(stream_frames),
         .stat_state({23'd0, stat_ended, 5'd0, stat_stream_state}), .stat_index({28'd0, stat_index}),
-        .stat_source_frames(stat_source_frames), .stat_source_bytes(stat_source_bytes),
-        .stat_frames_posted(stat_source_frames), .stat_frames_done(stat_frames_done),
-        .stat_bytes_done(stat_bytes_done), .stat_source_dropped((stat_index == EXTERNAL_STREAM) ? source_drops : 64'd0), .stat_read_good(stat_read_good),
-        .stat_read_bad(stat_read_bad), .stat_credit_stalls(stat_credit_stalls),
-        .stat_credit_reads(stat_credit_reads), .stat_released(stat_released)
+        .stat_source_dropped((stat_index == EXTERNAL_STREAM) ? source_drops : 64'd0), .stat_released(stat_released)
     );
 
     reg        core_answers, stream_answers;
@@ -183,7 +168,8 @@ module rl_core #(
     always @(posedge clk) begin
         core_answers   <= core_selected;
         stream_answers <= stream_selected;
-        bus_rdata      <= core_answers ? core_rdata : stream_answers ? stream_rdata : 32'd0;
+        bus_rdata      <= (core_answers && core_counted || stream_answers && stream_counted) ? count_rdata :
+                          core_answers ? core_rdata : stream_answers ? stream_rdata : 32'd0;
         enable         <= control[RL_CORE_CONTROL_ENABLE_LSB] && !reset;
         if (snapshot) begin
             stat_index  <= index;
@@ -195,6 +181,18 @@ module rl_core #(
                 end
         end
     end
+
+    // Counters of queue pairs and streams
+    wire         sweeping, wipe;
+    wire [4:0]   sweep_number;
+    wire [63:0]  transport_counted, ingest_counted, reads_counted;
+    rl_sweep sweep (
+        .clk(clk), .rst(reset), .wipe_qp(qp_init || qp_drop), .wipe_stream(clear), .wipe_all(clear && clear_totals),
+        .snapshot(snapshot), .busy(sweeping), .wipe(wipe), .number(sweep_number),
+        .value(transport_counted | ingest_counted | reads_counted), // each counter is in one, the others have zeros
+        .bus_number(bus_address[7:3] - (bus_address[12] ? RL_COUNT_STREAM : 5'd0)), .bus_high(bus_address[2]),
+        .bus_rdata(count_rdata)
+    );
 
     // Commands
     wire         pause, transport_paused, ingest_paused, reads_idle, undelivered;
@@ -225,6 +223,7 @@ module rl_core #(
         .stream_frame_bytes(stream_frame_bytes), .stream_slots(stream_slots), .stream_stride(stream_stride),
         .stream_base(stream_base), .stream_credit(stream_credit), .stream_burst(stream_burst),
         .pause(pause), .paused(transport_paused && ingest_paused && reads_idle), .drained(drained), .undelivered(undelivered),
+        .sweeping(sweeping),
         .ready(ready), .error(error), .states(states), .index(index),
         .qp_init(qp_init), .qp_drop(qp_drop), .peer(peer), .epoch(epoch), .commit(commit), .start(start), .stop(stop),
         .clear(clear), .cost(cost), .allow(allow), .snapshot(snapshot), .stat_qp_state(stat_qp_state),
@@ -300,17 +299,12 @@ module rl_core #(
         .kbps(stream_kbps), .cost(cost), .allow(allow), .undelivered(undelivered), .states(states), .ended(ended),
         .ready(ready), .look_qp(look_qp), .look_una(look_una), .look_tag(look_tag), .look_tail(look_tail),
         .look_released(look_released), .look_seen(look_seen), .look_again(look_again),
-        .delivered(delivered), .delivered_qp(delivered_qp), .delivered_frames(delivered_frames),
-        .delivered_bytes(delivered_bytes),
         .meta_write(meta_write), .meta_address(meta_address), .meta(meta_in), .done(done_in),
         .fill_valid(fill_valid), .fill_full(fill_full), .fill_qp(fill_qp), .fill_position(fill_position),
         .fill_start(fill_start), .fill_length(fill_length), .fill_first(fill_first), .fill_trailer(fill_trailer),
         .fill_prbs(fill_prbs), .fill_external(fill_external), .fill_offset(fill_offset), .fill_sequence(fill_sequence), .fill_frame(fill_frame),
-        .snapshot(snapshot), .stat_next_psn(stat_next_psn), .stat_messages_posted(stat_messages_posted),
-        .stat_bytes_posted(stat_bytes_posted), .stat_window_stalls(stat_window_stalls),
-        .stat_source_frames(stat_source_frames), .stat_source_bytes(stat_source_bytes),
-        .stat_frames_done(stat_frames_done), .stat_bytes_done(stat_bytes_done),
-        .stat_credit_stalls(stat_credit_stalls), .stat_credit_reads(stat_credit_reads)
+        .snapshot(snapshot), .stat_next_psn(stat_next_psn),
+        .sweep(sweeping), .wipe(wipe), .sweep_number(sweep_number), .counted(ingest_counted)
     );
 
     wire         ring_write, ring_read, filled;
@@ -385,22 +379,18 @@ module rl_core #(
         .read_taken(read_taken), .read_qp(read_qp), .read_credit(read_credit), .read_starts(read_starts),
         .read_ends(read_ends), .read_word(read_word),
         .snapshot(snapshot), .stat_cause(stat_cause), .stat_una(stat_una), .stat_msn(stat_msn),
-        .stat_messages_acked(stat_messages_acked), .stat_bytes_acked(stat_bytes_acked),
-        .stat_packets_sent(stat_packets_sent), .stat_packets_resent(stat_packets_resent),
-        .stat_packets_acked(stat_packets_acked), .stat_timeouts(stat_timeouts),
-        .stat_sequence_naks(stat_sequence_naks), .stat_rnr_naks(stat_rnr_naks),
-        .stat_rnr_messages(stat_rnr_messages), .stat_fatal_naks(stat_fatal_naks),
-        .stat_acks_received(stat_acks_received), .stat_stale_acks(stat_stale_acks),
-        .stat_read_responses(stat_read_responses), .stat_read_gaps(stat_read_gaps)
+        .sweep(sweeping), .wipe(wipe), .sweep_number(sweep_number), .counted(transport_counted)
     );
 
-    rl_reads #(.CLOCK_KHZ(CLOCK_KHZ)) reads (
+    rl_reads #(.QUEUE_PAIRS(QUEUE_PAIRS), .CLOCK_KHZ(CLOCK_KHZ)) reads (
         .clk(clk), .rst(reset), .now(uptime[43:0]), .commit(commit), .clear(clear), .index(index),
         .prbs(stream_config[RL_STREAM_CONFIG_PATTERN_LSB]), .slots(stream_slots),
         .taken(read_taken), .qp(read_qp), .credit(read_credit), .starts(read_starts), .ends(read_ends),
         .word(read_word), .event_data(event_data), .idle(reads_idle),
         .look_qp(look_qp), .look_released(look_released), .look_seen(look_seen), .look_again(look_again),
-        .snapshot(snapshot), .stat_read_good(stat_read_good), .stat_read_bad(stat_read_bad), .stat_released(stat_released)
+        .delivered(delivered), .delivered_qp(delivered_qp), .delivered_frames(delivered_frames), .delivered_bytes(delivered_bytes),
+        .snapshot(snapshot), .stat_released(stat_released),
+        .sweep(sweeping), .wipe(wipe), .sweep_number(sweep_number), .counted(reads_counted)
     );
 
     // Frames

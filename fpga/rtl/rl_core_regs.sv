@@ -14,6 +14,7 @@ module rl_core_regs (
     input  wire [9:0]   address,
     input  wire [31:0]  wdata,
     output reg  [31:0]  rdata,
+    output reg          counted, // the address is a counter's, which is not here
 
     // Registers
     input  wire [31:0]     next,
@@ -56,23 +57,6 @@ module rl_core_regs (
     input  wire [31:0]     stat_msn,
     input  wire [31:0]     stat_index,
     input  wire [63:0]     uptime,
-    input  wire [63:0]     stat_messages_posted,
-    input  wire [63:0]     stat_messages_acked,
-    input  wire [63:0]     stat_bytes_posted,
-    input  wire [63:0]     stat_bytes_acked,
-    input  wire [63:0]     stat_packets_sent,
-    input  wire [63:0]     stat_packets_resent,
-    input  wire [63:0]     stat_packets_acked,
-    input  wire [63:0]     stat_timeouts,
-    input  wire [63:0]     stat_sequence_naks,
-    input  wire [63:0]     stat_rnr_naks,
-    input  wire [63:0]     stat_rnr_messages,
-    input  wire [63:0]     stat_fatal_naks,
-    input  wire [63:0]     stat_acks_received,
-    input  wire [63:0]     stat_stale_acks,
-    input  wire [63:0]     stat_read_responses,
-    input  wire [63:0]     stat_read_gaps,
-    input  wire [63:0]     stat_window_stalls,
     input  wire [63:0]     tx_packets,
     input  wire [63:0]     tx_bytes,
     input  wire [63:0]     tx_dropped,
@@ -130,40 +114,6 @@ module rl_core_regs (
             10'h190: rdata <= stat_index[31:0];
             10'h198: rdata <= uptime[31:0];
             10'h19C: rdata <= uptime[63:32];
-            10'h1A0: rdata <= stat_messages_posted[31:0];
-            10'h1A4: rdata <= stat_messages_posted[63:32];
-            10'h1A8: rdata <= stat_messages_acked[31:0];
-            10'h1AC: rdata <= stat_messages_acked[63:32];
-            10'h1B0: rdata <= stat_bytes_posted[31:0];
-            10'h1B4: rdata <= stat_bytes_posted[63:32];
-            10'h1B8: rdata <= stat_bytes_acked[31:0];
-            10'h1BC: rdata <= stat_bytes_acked[63:32];
-            10'h1C0: rdata <= stat_packets_sent[31:0];
-            10'h1C4: rdata <= stat_packets_sent[63:32];
-            10'h1C8: rdata <= stat_packets_resent[31:0];
-            10'h1CC: rdata <= stat_packets_resent[63:32];
-            10'h1D0: rdata <= stat_packets_acked[31:0];
-            10'h1D4: rdata <= stat_packets_acked[63:32];
-            10'h1D8: rdata <= stat_timeouts[31:0];
-            10'h1DC: rdata <= stat_timeouts[63:32];
-            10'h1E0: rdata <= stat_sequence_naks[31:0];
-            10'h1E4: rdata <= stat_sequence_naks[63:32];
-            10'h1E8: rdata <= stat_rnr_naks[31:0];
-            10'h1EC: rdata <= stat_rnr_naks[63:32];
-            10'h1F0: rdata <= stat_rnr_messages[31:0];
-            10'h1F4: rdata <= stat_rnr_messages[63:32];
-            10'h1F8: rdata <= stat_fatal_naks[31:0];
-            10'h1FC: rdata <= stat_fatal_naks[63:32];
-            10'h200: rdata <= stat_acks_received[31:0];
-            10'h204: rdata <= stat_acks_received[63:32];
-            10'h208: rdata <= stat_stale_acks[31:0];
-            10'h20C: rdata <= stat_stale_acks[63:32];
-            10'h210: rdata <= stat_read_responses[31:0];
-            10'h214: rdata <= stat_read_responses[63:32];
-            10'h218: rdata <= stat_read_gaps[31:0];
-            10'h21C: rdata <= stat_read_gaps[63:32];
-            10'h220: rdata <= stat_window_stalls[31:0];
-            10'h224: rdata <= stat_window_stalls[63:32];
             10'h280: rdata <= tx_packets[31:0];
             10'h284: rdata <= tx_packets[63:32];
             10'h288: rdata <= tx_bytes[31:0];
@@ -185,6 +135,10 @@ module rl_core_regs (
             10'h2C8: rdata <= rx_wrong_address[31:0];
             10'h2CC: rdata <= rx_wrong_address[63:32];
             default: rdata <= 32'h0;
+        endcase
+        case (address)
+            10'h1A0, 10'h1A4, 10'h1A8, 10'h1AC, 10'h1B0, 10'h1B4, 10'h1B8, 10'h1BC, 10'h1C0, 10'h1C4, 10'h1C8, 10'h1CC, 10'h1D0, 10'h1D4, 10'h1D8, 10'h1DC, 10'h1E0, 10'h1E4, 10'h1E8, 10'h1EC, 10'h1F0, 10'h1F4, 10'h1F8, 10'h1FC, 10'h200, 10'h204, 10'h208, 10'h20C, 10'h210, 10'h214, 10'h218, 10'h21C, 10'h220, 10'h224: counted <= 1'b1;
+            default: counted <= 1'b0;
         endcase
     end
 

@@ -56,10 +56,6 @@ module rl_ingest #(
     input  wire [63:0]  look_released,
     input  wire         look_seen,
     input  wire [43:0]  look_again,
-    input  wire         delivered,
-    input  wire [3:0]   delivered_qp,
-    input  wire [15:0]  delivered_frames,
-    input  wire [31:0]  delivered_bytes,
 
     // The external source's oldest frame
     input  wire         source_valid,
@@ -90,18 +86,16 @@ module rl_ingest #(
     // Registers
     input  wire         snapshot,
     output reg  [23:0]  stat_next_psn,
-    output wire [63:0]  stat_messages_posted,
-    output wire [63:0]  stat_bytes_posted,
-    output wire [63:0]  stat_window_stalls,
-    output wire [63:0]  stat_source_frames,
-    output wire [63:0]  stat_source_bytes,
-    output wire [63:0]  stat_frames_done,
-    output wire [63:0]  stat_bytes_done,
-    output wire [63:0]  stat_credit_stalls,
-    output wire [63:0]  stat_credit_reads
+
+    // Counters
+    input  wire         sweep,
+    input  wire         wipe,
+    input  wire [4:0]   sweep_number,
+    output wire [63:0]  counted
 );
 
 `include "rl_wire.vh"
+`include "rl_counts.vh"
 `include "rocelink_regs.vh"
 
     localparam [12:0] RING_BEATS = 13'd4096; // of one queue pair
@@ -524,23 +518,60 @@ module rl_ingest #(
 
     assign undelivered = place_now[2] || place_now[0] || position_now != look_una;
 
-    // Counters. A message is counted when it begins, which is known in AT_CHECK.
-    wire        count_now = at == AT_CHECK;
-    wire [3:0]  count_at  = (qp_drop || qp_init || clear) ? index : qp;
-    wire [31:0] posted    = posts ? {7'd0, message_bytes} : 32'd0;
-    wire [24:0] taken     = takes ? s_frame_bytes : 25'd0;
-    wire        qp_clear  = qp_drop || qp_init;
+    // Counters. A message is counted when it begins, which is known in AT_CHECK, and
+    // the next one is not there for five cycles. Of these, each has its counter: messages,
+    // bytes, frames or Credit words asked for, bytes of frames; and the fifth, window stalls.
+    // That the stream waits for a slot ends a turn without AT_CHECK.
+    reg  [2:0]  part;   // one-hot, from the second cycle on
+    reg  [3:0]  count_qp;
+    reg         count_takes, count_asks;
+    reg  [1:0]  stalled_ago, blocked_ago;
+    always @(posedge clk) begin
+        part <= rst ? 3'd0 : {part[1:0], at == AT_CHECK && posts};
+        if (at == AT_CHECK || at == AT_ASK)
+            count_qp <= qp;
+        if (at == AT_CHECK) begin
+            count_takes <= takes;
+            count_asks  <= asks;
+        end
+        stalled_ago <= rst ? 2'd0 : {stalled_ago[0], stalls};
+        blocked_ago <= rst ? 2'd0 : {blocked_ago[0], blocks};
+    end
 
-    rl_counter messages_posted (.clk(clk), .enable(count_now), .clear(qp_clear), .index(count_at), .add(posts), .snapshot(snapshot), .snapshot_index(index), .value(stat_messages_posted));
-    rl_counter #(.WIDTH(32)) bytes_posted (.clk(clk), .enable(count_now), .clear(qp_clear), .index(count_at), .add(posted), .snapshot(snapshot), .snapshot_index(index), .value(stat_bytes_posted));
-    rl_counter window_stalls (.clk(clk), .enable(stalls), .clear(qp_clear), .index(count_at), .add(1'b1), .snapshot(snapshot), .snapshot_index(index), .value(stat_window_stalls));
-    rl_counter source_frames (.clk(clk), .enable(count_now), .clear(clear), .index(count_at), .add(takes), .snapshot(snapshot), .snapshot_index(index), .value(stat_source_frames));
-    rl_counter #(.WIDTH(25)) source_bytes (.clk(clk), .enable(count_now), .clear(clear), .index(count_at), .add(taken), .snapshot(snapshot), .snapshot_index(index), .value(stat_source_bytes));
-    wire [3:0]  delivered_at = clear ? index : delivered_qp;
-    rl_counter #(.WIDTH(16)) frames_done (.clk(clk), .enable(delivered), .clear(clear), .index(delivered_at), .add(delivered_frames), .snapshot(snapshot), .snapshot_index(index), .value(stat_frames_done));
-    rl_counter #(.WIDTH(32)) bytes_done (.clk(clk), .enable(delivered), .clear(clear), .index(delivered_at), .add(delivered_bytes), .snapshot(snapshot), .snapshot_index(index), .value(stat_bytes_done));
-    rl_counter credit_stalls (.clk(clk), .enable(blocks), .clear(clear), .index(count_at), .add(1'b1), .snapshot(snapshot), .snapshot_index(index), .value(stat_credit_stalls));
-    rl_counter credit_reads (.clk(clk), .enable(count_now), .clear(clear), .index(count_at), .add(asks), .snapshot(snapshot), .snapshot_index(index), .value(stat_credit_reads));
+    reg         counts;
+    reg  [4:0]  count_number;
+    reg  [31:0] count_add;
+    always @* begin
+        counts       = at == AT_CHECK && posts;
+        count_number = RL_COUNT_MESSAGES_POSTED;
+        count_add    = 32'd1;
+        if (part[0]) begin
+            counts       = 1'b1;
+            count_number = RL_COUNT_BYTES_POSTED;
+            count_add    = {7'd0, message_bytes};
+        end
+        if (part[1]) begin
+            counts       = count_takes || count_asks;
+            count_number = count_takes ? RL_COUNT_SOURCE_FRAMES : RL_COUNT_CREDIT_READS;
+        end
+        if (part[2]) begin
+            counts       = count_takes;
+            count_number = RL_COUNT_SOURCE_BYTES;
+            count_add    = {7'd0, s_frame_bytes};
+        end
+        if (stalled_ago[1]) begin
+            counts       = 1'b1;
+            count_number = RL_COUNT_WINDOW_STALLS;
+        end
+        if (blocked_ago[1]) begin
+            counts       = 1'b1;
+            count_number = RL_COUNT_CREDIT_STALLS;
+        end
+    end
+    rl_counts #(.QUEUE_PAIRS(QUEUE_PAIRS)) counters (
+        .clk(clk), .enable(counts), .qp((at == AT_CHECK) ? qp : count_qp), .number(count_number), .add(count_add),
+        .sweep(sweep), .wipe(wipe), .sweep_qp(index), .sweep_number(sweep_number), .value(counted)
+    );
 
 endmodule
 

@@ -8,7 +8,8 @@
 `default_nettype none
 
 module rl_reads #(
-    parameter CLOCK_KHZ = 250000
+    parameter QUEUE_PAIRS = 8,
+    parameter CLOCK_KHZ   = 250000
 ) (
     input  wire         clk,
     input  wire         rst,
@@ -38,14 +39,25 @@ module rl_reads #(
     output wire         look_seen,
     output wire [43:0]  look_again,
 
+    // Frames delivered to the peer, from an event on until the next one
+    input  wire         delivered,
+    input  wire [3:0]   delivered_qp,
+    input  wire [15:0]  delivered_frames,
+    input  wire [31:0]  delivered_bytes,
+
     // Registers
     input  wire         snapshot,
-    output wire [63:0]  stat_read_good,
-    output wire [63:0]  stat_read_bad,
-    output reg  [63:0]  stat_released
+    output reg  [63:0]  stat_released,
+
+    // Counters
+    input  wire         sweep,
+    input  wire         wipe,
+    input  wire [4:0]   sweep_number,
+    output wire [63:0]  counted
 );
 
 `include "rl_wire.vh"
+`include "rl_counts.vh"
 
     // The Credit word is read every 20 µs while nothing else can be done.
     localparam [63:0] AGAIN = (CLOCK_KHZ * 64'd20 + 999) / 1000;
@@ -150,9 +162,34 @@ module rl_reads #(
         if (rst)
             place_write <= 1'b0;
     end
-    wire [3:0] count_at = clear ? index : place_qp;
-    rl_counter read_good (.clk(clk), .enable(inc_good), .clear(clear), .index(count_at), .add(1'b1), .snapshot(snapshot), .snapshot_index(index), .value(stat_read_good));
-    rl_counter read_bad (.clk(clk), .enable(inc_bad), .clear(clear), .index(count_at), .add(1'b1), .snapshot(snapshot), .snapshot_index(index), .value(stat_read_bad));
+
+    // Counters: of an event five cycles before the next, the first two are for what was
+    // delivered and the fourth for the frame that a response ends.
+    reg         later;
+    reg         count;
+    reg  [4:0]  count_number;
+    reg  [31:0] count_add;
+    always @(posedge clk)
+        later <= delivered && !rst;
+    always @* begin
+        count        = inc_good || inc_bad;
+        count_number = inc_good ? RL_COUNT_READ_GOOD : RL_COUNT_READ_BAD;
+        count_add    = 32'd1;
+        if (delivered) begin
+            count        = 1'b1;
+            count_number = RL_COUNT_FRAMES_DONE;
+            count_add    = {16'd0, delivered_frames};
+        end
+        if (later) begin
+            count        = 1'b1;
+            count_number = RL_COUNT_BYTES_DONE;
+            count_add    = delivered_bytes;
+        end
+    end
+    rl_counts #(.QUEUE_PAIRS(QUEUE_PAIRS)) counts (
+        .clk(clk), .enable(count), .qp((delivered || later) ? delivered_qp : place_qp), .number(count_number), .add(count_add),
+        .sweep(sweep), .wipe(wipe), .sweep_qp(index), .sweep_number(sweep_number), .value(counted)
+    );
 
     // The Credit word.
     wire [108:0] credit_now;

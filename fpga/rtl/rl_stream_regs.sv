@@ -14,6 +14,7 @@ module rl_stream_regs (
     input  wire [9:0]   address,
     input  wire [31:0]  wdata,
     output reg  [31:0]  rdata,
+    output reg          counted, // the address is a counter's, which is not here
 
     // Registers
     input  wire [31:0]     next,
@@ -36,16 +37,7 @@ module rl_stream_regs (
     output reg  [63:0]     count,
     input  wire [31:0]     stat_state,
     input  wire [31:0]     stat_index,
-    input  wire [63:0]     stat_source_frames,
-    input  wire [63:0]     stat_source_bytes,
-    input  wire [63:0]     stat_frames_posted,
-    input  wire [63:0]     stat_frames_done,
-    input  wire [63:0]     stat_bytes_done,
     input  wire [63:0]     stat_source_dropped,
-    input  wire [63:0]     stat_read_good,
-    input  wire [63:0]     stat_read_bad,
-    input  wire [63:0]     stat_credit_stalls,
-    input  wire [63:0]     stat_credit_reads,
     input  wire [63:0]     stat_released
 );
 
@@ -76,29 +68,15 @@ module rl_stream_regs (
             10'h134: rdata <= count[63:32];
             10'h180: rdata <= stat_state[31:0];
             10'h184: rdata <= stat_index[31:0];
-            10'h190: rdata <= stat_source_frames[31:0];
-            10'h194: rdata <= stat_source_frames[63:32];
-            10'h198: rdata <= stat_source_bytes[31:0];
-            10'h19C: rdata <= stat_source_bytes[63:32];
-            10'h1A0: rdata <= stat_frames_posted[31:0];
-            10'h1A4: rdata <= stat_frames_posted[63:32];
-            10'h1A8: rdata <= stat_frames_done[31:0];
-            10'h1AC: rdata <= stat_frames_done[63:32];
-            10'h1B0: rdata <= stat_bytes_done[31:0];
-            10'h1B4: rdata <= stat_bytes_done[63:32];
             10'h1B8: rdata <= stat_source_dropped[31:0];
             10'h1BC: rdata <= stat_source_dropped[63:32];
-            10'h1C0: rdata <= stat_read_good[31:0];
-            10'h1C4: rdata <= stat_read_good[63:32];
-            10'h1C8: rdata <= stat_read_bad[31:0];
-            10'h1CC: rdata <= stat_read_bad[63:32];
-            10'h1D0: rdata <= stat_credit_stalls[31:0];
-            10'h1D4: rdata <= stat_credit_stalls[63:32];
-            10'h1D8: rdata <= stat_credit_reads[31:0];
-            10'h1DC: rdata <= stat_credit_reads[63:32];
             10'h1E0: rdata <= stat_released[31:0];
             10'h1E4: rdata <= stat_released[63:32];
             default: rdata <= 32'h0;
+        endcase
+        case (address)
+            10'h190, 10'h194, 10'h198, 10'h19C, 10'h1A0, 10'h1A4, 10'h1A8, 10'h1AC, 10'h1B0, 10'h1B4, 10'h1C0, 10'h1C4, 10'h1C8, 10'h1CC, 10'h1D0, 10'h1D4, 10'h1D8, 10'h1DC: counted <= 1'b1;
+            default: counted <= 1'b0;
         endcase
     end
 

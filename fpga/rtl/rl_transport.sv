@@ -91,23 +91,16 @@ module rl_transport #(
     output reg  [2:0]   stat_cause,
     output reg  [23:0]  stat_una,
     output reg  [23:0]  stat_msn,
-    output wire [63:0]  stat_messages_acked,
-    output wire [63:0]  stat_bytes_acked,
-    output wire [63:0]  stat_packets_sent,
-    output wire [63:0]  stat_packets_resent,
-    output wire [63:0]  stat_packets_acked,
-    output wire [63:0]  stat_timeouts,
-    output wire [63:0]  stat_sequence_naks,
-    output wire [63:0]  stat_rnr_naks,
-    output wire [63:0]  stat_rnr_messages,
-    output wire [63:0]  stat_fatal_naks,
-    output wire [63:0]  stat_acks_received,
-    output wire [63:0]  stat_stale_acks,
-    output wire [63:0]  stat_read_responses,
-    output wire [63:0]  stat_read_gaps
+
+    // Counters
+    input  wire         sweep,
+    input  wire         wipe,
+    input  wire [4:0]   sweep_number,
+    output wire [63:0]  counted
 );
 
 `include "rl_wire.vh"
+`include "rl_counts.vh"
 `include "rocelink_regs.vh"
 
     // Local ACK timeout: 4.096 µs·2^n (IBTA vol. 1, 9.7.6.1.3).
@@ -530,6 +523,7 @@ module rl_transport #(
     end
 
     reg        event_done;
+    reg [3:0]  event_qp;
     reg [15:0] acked_messages;
     reg [31:0] acked_bytes;
 
@@ -769,45 +763,70 @@ module rl_transport #(
         end
     end
 
-    // Counters: what happened is known one cycle after AT_ACT.
-    reg  inc_sent_r, inc_resent_r, inc_timeouts_r, inc_sequence_r, inc_rnr_r, inc_rnr_messages_r, inc_fatal_r;
-    reg  inc_acks_r, inc_stale_r, inc_responses_r, inc_gaps_r;
+    // Counters. What happened is known one cycle after AT_ACT, and stands until the
+    // next event is there, four cycles later at least, five if it is a response. Of
+    // these cycles each has its counter: messages, bytes, packets, what it was; and the fifth,
+    // messages that met an RNR NAK, which only responses have.
     reg  [8:0] acked_packets;
+    reg  [4:0] event_number;
+    reg        event_counts, event_moves, event_rnr;
+    reg  [2:0] slot;  // one-hot, from the second cycle on
+    reg  [3:0] late_qp;
+    reg        late_rnr;
     always @(posedge clk) begin
-        inc_sent_r         <= send && !resend;
-        inc_resent_r       <= send && resend;
-        inc_timeouts_r     <= inc_timeouts;
-        inc_sequence_r     <= inc_sequence;
-        inc_rnr_r          <= inc_rnr;
-        inc_rnr_messages_r <= inc_rnr_messages;
-        inc_fatal_r        <= inc_fatal;
-        inc_acks_r         <= inc_acks;
-        inc_stale_r        <= inc_stale;
-        inc_responses_r    <= inc_responses;
-        inc_gaps_r         <= inc_gaps;
-        acked_packets      <= moved ? number[8:0] : 9'd0;
-        acked_messages     <= new_sums[0 +: 16] - sums[0 +: 16];
-        acked_bytes        <= new_sums[16 +: 32] - sums[16 +: 32];
+        if (at == AT_ACT) begin
+            acked_packets  <= number[8:0];
+            acked_messages <= new_sums[0 +: 16] - sums[0 +: 16];
+            acked_bytes    <= new_sums[16 +: 32] - sums[16 +: 32];
+            event_moves    <= moved;
+            event_rnr      <= inc_rnr_messages;
+            event_counts   <= send || inc_timeouts || inc_sequence || inc_rnr || inc_fatal || inc_acks || inc_stale ||
+                              inc_responses || inc_gaps;
+            event_number   <= ((send && !resend) ? RL_COUNT_PACKETS_SENT : 5'd0) | (resend ? RL_COUNT_PACKETS_RESENT : 5'd0) |
+                              (inc_timeouts ? RL_COUNT_TIMEOUTS : 5'd0) | (inc_sequence ? RL_COUNT_SEQUENCE_NAKS : 5'd0) |
+                              (inc_rnr ? RL_COUNT_RNR_NAKS : 5'd0) | (inc_fatal ? RL_COUNT_FATAL_NAKS : 5'd0) |
+                              (inc_acks ? RL_COUNT_ACKS_RECEIVED : 5'd0) | (inc_stale ? RL_COUNT_STALE_ACKS : 5'd0) |
+                              (inc_responses ? RL_COUNT_READ_RESPONSES : 5'd0) | (inc_gaps ? RL_COUNT_READ_GAPS : 5'd0);
+        end
+        slot     <= rst ? 3'd0 : {slot[1:0], event_done};
+        late_qp  <= event_qp;
+        late_rnr <= event_rnr && slot[2];
+        if (at == AT_ACT)
+            event_qp <= qp;
     end
 
-    wire       count = event_done;
-    wire       clear = init || drop;
-    wire [3:0] count_at = clear ? index : state_at;
-
-    rl_counter #(.WIDTH(16)) messages_acked (.clk(clk), .enable(count), .clear(clear), .index(count_at), .add(acked_messages), .snapshot(snapshot), .snapshot_index(index), .value(stat_messages_acked));
-    rl_counter #(.WIDTH(32)) bytes_acked (.clk(clk), .enable(count), .clear(clear), .index(count_at), .add(acked_bytes), .snapshot(snapshot), .snapshot_index(index), .value(stat_bytes_acked));
-    rl_counter #(.WIDTH(9)) packets_acked (.clk(clk), .enable(count), .clear(clear), .index(count_at), .add(acked_packets), .snapshot(snapshot), .snapshot_index(index), .value(stat_packets_acked));
-    rl_counter packets_sent (.clk(clk), .enable(count), .clear(clear), .index(count_at), .add(inc_sent_r), .snapshot(snapshot), .snapshot_index(index), .value(stat_packets_sent));
-    rl_counter packets_resent (.clk(clk), .enable(count), .clear(clear), .index(count_at), .add(inc_resent_r), .snapshot(snapshot), .snapshot_index(index), .value(stat_packets_resent));
-    rl_counter timeouts (.clk(clk), .enable(count), .clear(clear), .index(count_at), .add(inc_timeouts_r), .snapshot(snapshot), .snapshot_index(index), .value(stat_timeouts));
-    rl_counter sequence_naks (.clk(clk), .enable(count), .clear(clear), .index(count_at), .add(inc_sequence_r), .snapshot(snapshot), .snapshot_index(index), .value(stat_sequence_naks));
-    rl_counter rnr_naks (.clk(clk), .enable(count), .clear(clear), .index(count_at), .add(inc_rnr_r), .snapshot(snapshot), .snapshot_index(index), .value(stat_rnr_naks));
-    rl_counter rnr_messages (.clk(clk), .enable(count), .clear(clear), .index(count_at), .add(inc_rnr_messages_r), .snapshot(snapshot), .snapshot_index(index), .value(stat_rnr_messages));
-    rl_counter fatal_naks (.clk(clk), .enable(count), .clear(clear), .index(count_at), .add(inc_fatal_r), .snapshot(snapshot), .snapshot_index(index), .value(stat_fatal_naks));
-    rl_counter acks_received (.clk(clk), .enable(count), .clear(clear), .index(count_at), .add(inc_acks_r), .snapshot(snapshot), .snapshot_index(index), .value(stat_acks_received));
-    rl_counter stale_acks (.clk(clk), .enable(count), .clear(clear), .index(count_at), .add(inc_stale_r), .snapshot(snapshot), .snapshot_index(index), .value(stat_stale_acks));
-    rl_counter read_responses (.clk(clk), .enable(count), .clear(clear), .index(count_at), .add(inc_responses_r), .snapshot(snapshot), .snapshot_index(index), .value(stat_read_responses));
-    rl_counter read_gaps (.clk(clk), .enable(count), .clear(clear), .index(count_at), .add(inc_gaps_r), .snapshot(snapshot), .snapshot_index(index), .value(stat_read_gaps));
+    reg         count;
+    reg  [4:0]  count_number;
+    reg  [31:0] count_add;
+    always @* begin
+        count        = late_rnr;
+        count_number = RL_COUNT_RNR_MESSAGES;
+        count_add    = 32'd1;
+        if (event_done && event_moves) begin
+            count        = 1'b1;
+            count_number = RL_COUNT_MESSAGES_ACKED;
+            count_add    = {16'd0, acked_messages};
+        end
+        if (slot[0] && event_moves) begin
+            count        = 1'b1;
+            count_number = RL_COUNT_BYTES_ACKED;
+            count_add    = acked_bytes;
+        end
+        if (slot[1] && event_moves) begin
+            count        = 1'b1;
+            count_number = RL_COUNT_PACKETS_ACKED;
+            count_add    = {23'd0, acked_packets};
+        end
+        if (slot[2]) begin
+            count        = event_counts;
+            count_number = event_number;
+            count_add    = 32'd1;
+        end
+    end
+    rl_counts #(.QUEUE_PAIRS(QUEUE_PAIRS)) counts (
+        .clk(clk), .enable(count), .qp(late_rnr ? late_qp : event_qp), .number(count_number), .add(count_add),
+        .sweep(sweep), .wipe(wipe), .sweep_qp(index), .sweep_number(sweep_number), .value(counted)
+    );
 
 endmodule
 

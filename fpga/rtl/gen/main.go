@@ -1,5 +1,5 @@
 // Command gen writes the Verilog that follows from tables: the matrices of the
-// ICRC and the register files. It runs in fpga/rtl.
+// ICRC, the register files and the numbers of the counters. It runs in fpga/rtl.
 package main
 
 import (
@@ -17,6 +17,7 @@ func main() {
 		data []byte
 	}{
 		{"rl_icrc.vh", icrcHeader()},
+		{"rl_counts.vh", countHeader()},
 		{"rl_core_regs.sv", registerFile(block("Core"))},
 		{"rl_stream_regs.sv", registerFile(block("Stream"))},
 	} {

@@ -32,6 +32,49 @@ func upper(r rune) bool { return r >= 'A' && r <= 'Z' }
 // fixed reports a register that always reads its reset value.
 func fixed(r regs.Register) bool { return r.Access == regs.RO && r.Reset != 0 }
 
+// counted reports a counter of a queue pair or of a stream. These are latched into a memory
+// (rl_sweep), where a number of five bits stands for a register.
+func counted(r regs.Register) bool {
+	return r.Words() == 2 && strings.HasPrefix(r.Name, "Stat") && r.Name != "StatSourceDropped" && r.Name != "StatReleased"
+}
+
+// streamCounts is where a stream's first counter is moved to, so that their
+// numbers are not those of the queue pairs'.
+const streamCounts = 5
+
+// countHeader numbers the counters: bits 7..3 of a queue pair's address, and for
+// a stream as much less as streamCounts asks.
+func countHeader() []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "// %s\n// Numbers of the counters of a queue pair and of a stream.\n\n", notice)
+	seen := map[uint32]string{}
+	number := func(blk regs.Block, less uint32) {
+		for _, r := range blk.Regs {
+			if !counted(r) {
+				continue
+			}
+			n := (r.Offset/8 - less) % 32
+			if seen[n] != "" {
+				panic("rtl/gen: " + r.Name + " has the number of " + seen[n])
+			}
+			seen[n] = r.Name
+			fmt.Fprintf(&b, "localparam [4:0] RL_COUNT_%s = 5'd%d;\n", strings.ToUpper(strings.TrimPrefix(snake(r.Name), "stat_")), n)
+		}
+	}
+	stream := block("Stream")
+	var less uint32
+	for _, r := range stream.Regs {
+		if counted(r) {
+			less = r.Offset/8%32 - streamCounts
+			break
+		}
+	}
+	number(block("Core"), 0)
+	number(stream, less)
+	fmt.Fprintf(&b, "localparam [4:0] RL_COUNT_STREAM = 5'd%d; // less than the address\n", less)
+	return b.Bytes()
+}
+
 // registerFile is the module that decodes a block's addresses.
 func registerFile(blk regs.Block) []byte {
 	var b bytes.Buffer
@@ -41,11 +84,18 @@ func registerFile(blk regs.Block) []byte {
 	fmt.Fprint(&b, "// goes in. A read is answered in the next cycle; a hole reads as 0. Writing a\n"+
 		"// command while one runs changes nothing; clear ends it.\n`default_nettype none\n\n")
 	fmt.Fprintf(&b, "module %s (\n    input  wire         clk,\n    input  wire         rst,\n\n", module)
-	fmt.Fprint(&b, "    // Bus\n    input  wire         write,\n    input  wire [9:0]   address,\n    input  wire [31:0]  wdata,\n    output reg  [31:0]  rdata,\n\n    // Registers\n")
-	var ports, reset, writes, reads []string
+	fmt.Fprint(&b, "    // Bus\n    input  wire         write,\n    input  wire [9:0]   address,\n    input  wire [31:0]  wdata,\n    output reg  [31:0]  rdata,\n"+
+		"    output reg          counted, // the address is a counter's, which is not here\n\n    // Registers\n")
+	var ports, reset, writes, reads, counts []string
 	for _, r := range blk.Regs {
 		name := snake(r.Name)
 		bits := 32 * r.Words()
+		if counted(r) {
+			for w := range r.Words() {
+				counts = append(counts, fmt.Sprintf("10'h%03X", r.Offset+uint32(4*w)))
+			}
+			continue
+		}
 		var parts []string
 		for w := range r.Words() {
 			value := fmt.Sprintf("%s[%d:%d]", name, 32*w+31, 32*w)
@@ -77,7 +127,8 @@ func registerFile(blk regs.Block) []byte {
 	}
 	fmt.Fprintf(&b, "%s\n);\n\n", strings.Join(ports, ",\n"))
 	fmt.Fprint(&b, "    always @(posedge clk) begin\n        case (address)\n", strings.Join(reads, "\n"),
-		"\n            default: rdata <= 32'h0;\n        endcase\n    end\n\n")
+		"\n            default: rdata <= 32'h0;\n        endcase\n        case (address)\n            ", strings.Join(counts, ", "),
+		": counted <= 1'b1;\n            default: counted <= 1'b0;\n        endcase\n    end\n\n")
 	fmt.Fprint(&b, "    always @(posedge clk) begin\n        if (rst) begin\n", strings.Join(reset, "\n"), "\n        end else begin\n")
 	for _, r := range blk.Regs {
 		if r.Access == regs.SC {

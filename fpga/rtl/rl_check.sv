@@ -26,6 +26,8 @@ module rl_check (
     output reg          prbs
 );
 
+`include "rl_wire.vh"
+
     // Stage 1: whether there is payload, head and tail, and what a counter would
     // be: bytes below 54 belong to words of the beat before.
     reg         valid1, first1, aeth1, second;
@@ -45,16 +47,17 @@ module rl_check (
         placed = after ? {word[47:0], word[63:48]} : {word[15:0], word[63:16]};
     endfunction
 
+    wire [63:0] mask = bytes_before(ends);
     genvar b;
     generate
         for (b = 0; b < 64; b = b + 1) begin : masks
             always @(posedge clk)
                 if (b < 58)
-                    mask1[b] <= ends > b && !first;
+                    mask1[b] <= mask[b] && !first;
                 else if (b < 62)
-                    mask1[b] <= ends > b && !(first && aeth);
+                    mask1[b] <= mask[b] && !(first && aeth);
                 else
-                    mask1[b] <= ends > b;
+                    mask1[b] <= mask[b];
         end
     endgenerate
 

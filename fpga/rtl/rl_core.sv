@@ -349,7 +349,7 @@ module rl_core #(
     end
 
     // Transport
-    wire         event_in, event_empty, event_pop;
+    wire         event_in, event_valid, event_pop;
     wire [170:0] event_in_data, event_data;
     wire         read_taken, read_credit, read_starts, read_ends;
     wire [3:0]   read_qp;
@@ -357,9 +357,9 @@ module rl_core #(
     wire         sent_all = outstanding == 5'd0;
     wire         orphan;
 
-    rl_fifo #(.WIDTH(171), .DEPTH_BITS(6)) events (
+    rl_queue #(.WIDTH(171), .DEPTH_BITS(6)) events (
         .clk(clk), .rst(reset), .push(event_in), .in(event_in_data), .full(),
-        .pop(event_pop), .out(event_data), .empty(event_empty)
+        .pop(event_pop), .out(event_data), .valid(event_valid), .empty()
     );
 
     rl_transport #(.QUEUE_PAIRS(QUEUE_PAIRS), .CLOCK_KHZ(CLOCK_KHZ)) transport (
@@ -369,7 +369,7 @@ module rl_core #(
         .init_retry(qp_config[RL_CORE_QP_CONFIG_RETRY_COUNT_LSB +: 3]),
         .init_rnr_retry(qp_config[RL_CORE_QP_CONFIG_RNR_RETRY_LSB +: 3]), .init_mtu(qp_config[2:0]),
         .filled(filled), .filled_qp(filled_qp), .filled_position(filled_position),
-        .event_valid(!event_empty), .event_data(event_data), .event_pop(event_pop),
+        .event_valid(event_valid), .event_data(event_data), .event_pop(event_pop),
         .done_address(done_address), .done_data(done),
         .can_send(!outstanding[3]), .send_valid(send_valid), .send_qp(send_qp), .send_position(send_position),
         .send_read(send_read), .send_psn(send_psn), .send_offset(send_offset), .send_left(send_left),

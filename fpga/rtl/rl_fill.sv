@@ -46,9 +46,11 @@ module rl_fill #(
     output reg  [9:0]   filled_position
 );
 
+`include "rl_wire.vh"
+
     localparam WIDTH = 4 + 10 + 12 + 13 + 4 + 19 + 64 + 32;
 
-    wire        empty;
+    wire        some, empty;
     wire        take;
     wire [3:0]  qp;
     wire [9:0]  position;
@@ -58,10 +60,10 @@ module rl_fill #(
     wire [18:0] offset;
     wire [63:0] sequence_n;
     wire [31:0] frame;
-    rl_fifo #(.WIDTH(WIDTH), .DEPTH_BITS(2)) packets (
+    rl_queue #(.WIDTH(WIDTH), .DEPTH_BITS(2)) packets (
         .clk(clk), .rst(rst), .push(s_valid),
         .in({s_qp, s_position, s_start, s_length, s_first, s_trailer, s_prbs, s_external, s_offset, s_sequence, s_frame}), .full(s_full),
-        .pop(take), .out({qp, position, start, length, first, trailer, prbs, external, offset, sequence_n, frame}), .empty(empty)
+        .pop(take), .out({qp, position, start, length, first, trailer, prbs, external, offset, sequence_n, frame}), .valid(some), .empty(empty)
     );
 
     // Stage 0: which beat. A packet without payload writes none, but passes.
@@ -83,7 +85,7 @@ module rl_fill #(
                 early = 1'b1;
     end
     wire        waits = pattern && beat == 7'd0 && !first && !follows0 && early;
-    wire        go    = !empty && !waits;
+    wire        go    = some && !waits;
     assign take = go && ends;
     assign source_read = go && external && !trailer && length != 13'd0;
 
@@ -99,7 +101,7 @@ module rl_fill #(
     wire [18:0]         offset0 = offset + {12'd0, beat};
     wire [12:0]         rest0 = length - {beat, 6'd0};
     always @(posedge clk) begin
-        if (rst || empty)
+        if (rst || !some)
             beat <= 7'd0;
         else if (go)
             beat <= ends ? 7'd0 : beat + 7'd1;
@@ -212,12 +214,8 @@ module rl_fill #(
         if (valid4)
             beat5 <= follows4 ? follows : (EXTERNAL != 0 && external4) ? source_data : e4;
     end
-    generate
-        for (j = 0; j < 64; j = j + 1) begin : lanes
-            always @(posedge clk)
-                mask5[j] <= rest4 > j;
-        end
-    endgenerate
+    always @(posedge clk)
+        mask5 <= first_bytes(rest4);
 
     rl_table #(.WIDTH(31)) keeps (
         .clk(clk), .write(valid5 && ends5 && pattern5), .waddress(qp5), .wdata(beat5[511:481]), .raddress(qp), .rdata(kept)

@@ -113,13 +113,8 @@ module rl_rx #(
     reg [63:0]  mask2;
     reg [5:0]   rest2;
     reg [16:0]  reach2;
-    generate
-        for (b = 0; b < 64; b = b + 1) begin : reach
-            always @(posedge clk)
-                mask2[b] <= reach1 > b;
-        end
-    endgenerate
     always @(posedge clk) begin
+        mask2  <= bytes_before(reach1);
         valid2 <= valid1 && reach1 != 17'd0 && !rst;
         first2 <= first1;
         end2   <= reach1 <= 17'd64;
@@ -348,6 +343,17 @@ module rl_rx #(
     reg [47:0] mac4;
     wire       sum_bad3 = add16(s3a, s3b) != 16'hffff;
     integer    j;
+    reg  [3:0] qp3; // at most one matches
+    reg  [1:0] epoch3;
+    always @* begin
+        qp3    = 4'd0;
+        epoch3 = 2'd0;
+        for (j = 0; j < QUEUE_PAIRS; j = j + 1)
+            if (match3[j]) begin
+                qp3    = qp3 | j[3:0];
+                epoch3 = epoch3 | epochs[j];
+            end
+    end
     always @(posedge clk) begin
         ended4      <= ended3 && !drop3 && !(!bad3 && !sum_bad3 && late_drop3) && !rst;
         bad4        <= bad3 || sum_bad3 || late_bad3;
@@ -374,19 +380,15 @@ module rl_rx #(
         dst4        <= dst3;
         mac4        <= mac3;
         found4      <= match3 != 0;
-        qp4         <= 4'd0;
-        epoch4      <= 2'd0;
-        for (j = 0; j < QUEUE_PAIRS; j = j + 1)
-            if (match3[j]) begin
-                qp4    <= j[3:0];
-                epoch4 <= epochs[j];
-            end
+        qp4         <= qp3;
+        epoch4      <= epoch3;
     end
 
     // Stage 5: the transport headers' verdict, and whose addresses should be there.
     wire [247:0] peer;
-    rl_table #(.WIDTH(RL_PEER_WIDTH)) peers (
-        .clk(clk), .write(peer_write), .waddress(peer_index), .wdata(peer_data), .raddress(qp4), .rdata(peer)
+    rl_store #(.WIDTH(RL_PEER_WIDTH)) peers (
+        .clk(clk), .write(peer_write), .waddress(peer_index), .wdata(peer_data),
+        .read(1'b1), .raddress(qp3), .rdata(peer)
     );
     wire [15:0] body4 = padded4 - {14'd0, pad4};
     reg         ended5, bad5, icrc_short5, contradicts5, opcode5, found5, tired5, reads5;

@@ -34,24 +34,20 @@ module rl_tx_out #(
     output reg          dropped
 );
 
-    wire         empty, first, last;
+`include "rl_wire.vh"
+
+    wire         some, first, last;
     wire [3:0]   tail;
     wire [511:0] data;
     wire         pop;
-    rl_fifo #(.WIDTH(518), .DEPTH_BITS(5)) queue (
+    rl_queue #(.WIDTH(518), .DEPTH_BITS(5)) queue (
         .clk(clk), .rst(rst), .push(s_valid), .in({s_first, s_last, s_tail, s_data}), .full(),
-        .pop(pop), .out({first, last, tail, data}), .empty(empty)
+        .pop(pop), .out({first, last, tail, data}), .valid(some), .empty()
     );
 
     // A frame of 58 bytes, a SEND without payload, is padded as Ethernet asks.
     wire [5:0]  length = (first && tail == 4'd14) ? 6'd60 : {tail, 2'b10};
-    wire [63:0] keep;
-    genvar b;
-    generate
-        for (b = 0; b < 64; b = b + 1) begin : lane
-            assign keep[b] = !last || b[5:0] < length;
-        end
-    endgenerate
+    wire [63:0] keep = first_bytes({!last, length});
 
     reg [STALL_BITS:0] stalled;
     reg         dead;   // the MAC takes nothing
@@ -60,8 +56,8 @@ module rl_tx_out #(
     reg         abort;  // the MAC is owed the end of a frame
     reg  [9:0]  beats;
     wire        ready   = !m_axis_tvalid || m_axis_tready;
-    wire        load    = !empty && !dead && !skip && !abort && ready;
-    wire        discard = !empty && (dead || skip);
+    wire        load    = some && !dead && !skip && !abort && ready;
+    wire        discard = some && (dead || skip);
     wire        partly  = load ? !last : halfway;
 
     assign pop = load || discard;

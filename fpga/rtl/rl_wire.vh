@@ -82,3 +82,19 @@ endfunction
 function [15:0] fold17(input [16:0] v);
     fold17 = v[15:0] + {15'd0, v[16]};
 endfunction
+// One bit for each of the first n bytes of a beat, 64 at most.
+function [63:0] first_bytes(input [6:0] n);
+    reg [7:0] whole, part, lower;
+    integer   g;
+    begin
+        whole = n[6] ? 8'hff : ~(8'hff << n[5:3]);
+        part  = n[6] ? 8'h00 : 8'h01 << n[5:3];
+        lower = ~(8'hff << n[2:0]);
+        for (g = 0; g < 8; g = g + 1)
+            first_bytes[8*g +: 8] = {8{whole[g]}} | {8{part[g]}} & lower;
+    end
+endfunction
+// The same for a frame that goes on for any number of bytes.
+function [63:0] bytes_before(input [16:0] reach);
+    bytes_before = first_bytes({reach[16:6] != 11'd0, reach[5:0]});
+endfunction

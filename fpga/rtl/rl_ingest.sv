@@ -170,6 +170,7 @@ module rl_ingest #(
     // Where a stream is.
     localparam PLACE = 64 + 3 + 64 + 32 + 64 + 25 + 3;
     reg              write_back;
+    reg              committed, inited, went; // a command's second cycle
     wire [PLACE-1:0] place_now;
     reg  [63:0] sequence_n, slot_address;
     reg  [31:0] slot;
@@ -180,10 +181,8 @@ module rl_ingest #(
     reg         blocked;  // waits for the host to release a slot
     reg         crediting; // the message asks for the Credit word
     rl_table #(.WIDTH(PLACE)) places (
-        .clk(clk), .write(write_back || commit || qp_drop), .waddress(commit || qp_drop ? index : qp),
-        .wdata(commit ? {64'd0, 3'd0, 64'd0, 32'd0, base, 25'd0, 3'd0} :
-               qp_drop ? {place_now[PLACE-1:28], 28'd0} :
-               {asked_at, asked, blocked, crediting, sequence_n, slot, slot_address, offset, active, trailer, owed}),
+        .clk(clk), .write(write_back), .waddress(qp),
+        .wdata({asked_at, asked, blocked, crediting, sequence_n, slot, slot_address, offset, active, trailer, owed}),
         .raddress(qp), .rdata(place_now)
     );
 
@@ -199,9 +198,8 @@ module rl_ingest #(
     reg  [15:0] messages, frames;
     reg  [31:0] bytes, frames_bytes;
     rl_table #(.WIDTH(NEWEST)) newest (
-        .clk(clk), .write(write_back || qp_init || qp_drop), .waddress(qp_init || qp_drop ? index : qp),
-        .wdata(qp_init ? {init_psn, 137'd0} : qp_drop ? 161'd0 :
-               {psn, position, head, since_ack, stalled, stalled_at, frames_bytes, frames, bytes, messages}),
+        .clk(clk), .write(write_back), .waddress(qp),
+        .wdata({psn, position, head, since_ack, stalled, stalled_at, frames_bytes, frames, bytes, messages}),
         .raddress(qp), .rdata(newest_now)
     );
 
@@ -294,8 +292,6 @@ module rl_ingest #(
                 if (EXTERNAL != 0 && stream_now[STREAM-1])
                     s_frame_bytes <= source_length; // it stands until the frame ends
                 {mtu_code, window} <= shape_now;
-                {asked_at, asked, blocked, crediting, sequence_n, slot, slot_address, offset, active, trailer, owed} <= place_now;
-                {psn, position, head, since_ack, stalled, stalled_at, frames_bytes, frames, bytes, messages} <= newest_now;
                 una      <= {look_tag, look_una};
                 tail     <= look_tail;
                 inflight <= position_now - look_una;
@@ -433,6 +429,29 @@ module rl_ingest #(
                     fill_valid <= 1'b1;
                 end
         endcase
+
+        if (at == AT_READ || commit || qp_init || qp_drop) begin
+            {asked_at, asked, blocked, crediting, sequence_n, slot, slot_address, offset, active, trailer, owed} <= place_now;
+            {psn, position, head, since_ack, stalled, stalled_at, frames_bytes, frames, bytes, messages} <= newest_now;
+        end
+
+        // Commands, while the machine stands still on their queue pair: what was
+        // read is changed and written back.
+        committed <= commit && !rst;
+        inited    <= qp_init && !rst;
+        went      <= qp_drop && !rst;
+        if (committed) begin
+            {asked_at, asked, blocked, crediting, sequence_n, slot} <= 0;
+            slot_address <= base;
+        end
+        if (committed || went)
+            {offset, active, trailer, owed} <= 0;
+        if (inited || went) begin
+            psn <= inited ? init_psn : 24'd0;
+            {position, head, since_ack, stalled, stalled_at, frames_bytes, frames, bytes, messages} <= 0;
+        end
+        if (committed || inited || went)
+            write_back <= 1'b1;
 
         meta_address <= {qp, position[7:0]};
         meta[RL_META_OPCODE    +: 8]  <= reads ? 8'h0c : (write_op ? 8'h06 : 8'h00) + ((first && last) ? 8'h04 : last ? 8'h02 : first ? 8'h00 : 8'h01) +

@@ -117,7 +117,7 @@ module rl_core #(
                        ((EXTERNAL != 0) ? 32'd1 << RL_CORE_CAPS_EXTERNAL_LSB : 32'd0);
 
     rl_core_regs core_regs (
-        .clk(clk), .rst(reset), .write(bus_write && core_selected), .address(bus_address[9:0]), .wdata(bus_wdata),
+        .clk(clk), .rst(reset), .rst_word(resetting), .write(bus_write && core_selected), .address(bus_address[9:0]), .wdata(bus_wdata),
         .rdata(core_rdata), .counted(core_counted),
         .next(STREAM_BASE), .build(BUILD), .caps(caps), .max_window(MAX_WINDOW), .scratch(scratch), .boot(boot),
         .clock_khz(CLOCK_KHZ), .max_reads(MAX_READS), .control(control),
@@ -150,7 +150,7 @@ module rl_core #(
     reg         stat_ended;
 
     rl_stream_regs stream_regs (
-        .clk(clk), .rst(reset), .write(bus_write && stream_selected), .address(bus_address[9:0]), .wdata(bus_wdata),
+        .clk(clk), .rst(reset), .rst_word(resetting), .write(bus_write && stream_selected), .address(bus_address[9:0]), .wdata(bus_wdata),
         .rdata(stream_rdata), .counted(stream_counted),
         .next(32'd0), .streams(QUEUE_PAIRS), .max_frame_bytes(MAX_FRAME),
         .command(stream_command), .command_clear(stream_clear), .command_status(stream_status),

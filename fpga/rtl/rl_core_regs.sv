@@ -8,12 +8,13 @@
 module rl_core_regs (
     input  wire         clk,
     input  wire         rst,
+    input  wire [6:0]   rst_word, // goes over all words during a reset
 
     // Bus
     input  wire         write,
     input  wire [9:0]   address,
     input  wire [31:0]  wdata,
-    output reg  [31:0]  rdata,
+    output wire [31:0]  rdata,
     output reg          counted, // the address is a counter's, which is not here
 
     // Registers
@@ -69,72 +70,65 @@ module rl_core_regs (
     input  wire [63:0]     rx_wrong_address
 );
 
+    // What software writes is read from a memory of all that was written.
+    wire [31:0] written;
+    reg  [31:0] read;
+    reg         stored;
+    rl_store #(.WIDTH(32), .ADDRESS_BITS(7)) words (
+        .clk(clk), .write(rst || write && !address[9]), .waddress(rst ? rst_word : address[8:2]),
+        .wdata(rst ? (rst_word == 7'h47) ? 32'hFFFF : 32'h0 : wdata),
+        .read(1'b1), .raddress(address[8:2]), .rdata(written)
+    );
+    assign rdata = stored ? written : read;
+
     always @(posedge clk) begin
         case (address)
-            10'h000: rdata <= 32'h524C0001;
-            10'h004: rdata <= 32'h00010000;
-            10'h008: rdata <= 32'h00000400;
-            10'h00C: rdata <= next[31:0];
-            10'h010: rdata <= build[31:0];
-            10'h014: rdata <= caps[31:0];
-            10'h018: rdata <= max_window[31:0];
-            10'h01C: rdata <= scratch[31:0];
-            10'h020: rdata <= boot[31:0];
-            10'h024: rdata <= clock_khz[31:0];
-            10'h028: rdata <= max_reads[31:0];
-            10'h040: rdata <= control[31:0];
-            10'h044: rdata <= local_mac_low[31:0];
-            10'h048: rdata <= local_mac_high[31:0];
-            10'h050: rdata <= local_ip0[31:0];
-            10'h054: rdata <= local_ip1[31:0];
-            10'h058: rdata <= local_ip2[31:0];
-            10'h05C: rdata <= local_ip3[31:0];
-            10'h080: rdata <= command[31:0];
-            10'h084: rdata <= command_status[31:0];
-            10'h088: rdata <= command_detail[31:0];
-            10'h08C: rdata <= command_count[31:0];
-            10'h100: rdata <= qp_config[31:0];
-            10'h104: rdata <= qp_local_qpn[31:0];
-            10'h108: rdata <= qp_remote_qpn[31:0];
-            10'h10C: rdata <= qp_start_psn[31:0];
-            10'h110: rdata <= qp_window[31:0];
-            10'h114: rdata <= qp_source_port[31:0];
-            10'h118: rdata <= qp_traffic[31:0];
-            10'h11C: rdata <= qp_pkey[31:0];
-            10'h120: rdata <= qp_remote_mac_low[31:0];
-            10'h124: rdata <= qp_remote_mac_high[31:0];
-            10'h130: rdata <= qp_remote_ip0[31:0];
-            10'h134: rdata <= qp_remote_ip1[31:0];
-            10'h138: rdata <= qp_remote_ip2[31:0];
-            10'h13C: rdata <= qp_remote_ip3[31:0];
-            10'h180: rdata <= stat_state[31:0];
-            10'h184: rdata <= stat_next_psn[31:0];
-            10'h188: rdata <= stat_unacked_psn[31:0];
-            10'h18C: rdata <= stat_msn[31:0];
-            10'h190: rdata <= stat_index[31:0];
-            10'h198: rdata <= uptime[31:0];
-            10'h19C: rdata <= uptime[63:32];
-            10'h280: rdata <= tx_packets[31:0];
-            10'h284: rdata <= tx_packets[63:32];
-            10'h288: rdata <= tx_bytes[31:0];
-            10'h28C: rdata <= tx_bytes[63:32];
-            10'h290: rdata <= tx_dropped[31:0];
-            10'h294: rdata <= tx_dropped[63:32];
-            10'h298: rdata <= rx_packets[31:0];
-            10'h29C: rdata <= rx_packets[63:32];
-            10'h2A0: rdata <= rx_bytes[31:0];
-            10'h2A4: rdata <= rx_bytes[63:32];
-            10'h2A8: rdata <= rx_bad_icrc[31:0];
-            10'h2AC: rdata <= rx_bad_icrc[63:32];
-            10'h2B0: rdata <= rx_malformed[31:0];
-            10'h2B4: rdata <= rx_malformed[63:32];
-            10'h2B8: rdata <= rx_unknown_qp[31:0];
-            10'h2BC: rdata <= rx_unknown_qp[63:32];
-            10'h2C0: rdata <= rx_bad_opcode[31:0];
-            10'h2C4: rdata <= rx_bad_opcode[63:32];
-            10'h2C8: rdata <= rx_wrong_address[31:0];
-            10'h2CC: rdata <= rx_wrong_address[63:32];
-            default: rdata <= 32'h0;
+            10'h000: read <= 32'h524C0001;
+            10'h004: read <= 32'h00010000;
+            10'h008: read <= 32'h00000400;
+            10'h00C: read <= next[31:0];
+            10'h010: read <= build[31:0];
+            10'h014: read <= caps[31:0];
+            10'h018: read <= max_window[31:0];
+            10'h020: read <= boot[31:0];
+            10'h024: read <= clock_khz[31:0];
+            10'h028: read <= max_reads[31:0];
+            10'h080: read <= command[31:0];
+            10'h084: read <= command_status[31:0];
+            10'h088: read <= command_detail[31:0];
+            10'h08C: read <= command_count[31:0];
+            10'h180: read <= stat_state[31:0];
+            10'h184: read <= stat_next_psn[31:0];
+            10'h188: read <= stat_unacked_psn[31:0];
+            10'h18C: read <= stat_msn[31:0];
+            10'h190: read <= stat_index[31:0];
+            10'h198: read <= uptime[31:0];
+            10'h19C: read <= uptime[63:32];
+            10'h280: read <= tx_packets[31:0];
+            10'h284: read <= tx_packets[63:32];
+            10'h288: read <= tx_bytes[31:0];
+            10'h28C: read <= tx_bytes[63:32];
+            10'h290: read <= tx_dropped[31:0];
+            10'h294: read <= tx_dropped[63:32];
+            10'h298: read <= rx_packets[31:0];
+            10'h29C: read <= rx_packets[63:32];
+            10'h2A0: read <= rx_bytes[31:0];
+            10'h2A4: read <= rx_bytes[63:32];
+            10'h2A8: read <= rx_bad_icrc[31:0];
+            10'h2AC: read <= rx_bad_icrc[63:32];
+            10'h2B0: read <= rx_malformed[31:0];
+            10'h2B4: read <= rx_malformed[63:32];
+            10'h2B8: read <= rx_unknown_qp[31:0];
+            10'h2BC: read <= rx_unknown_qp[63:32];
+            10'h2C0: read <= rx_bad_opcode[31:0];
+            10'h2C4: read <= rx_bad_opcode[63:32];
+            10'h2C8: read <= rx_wrong_address[31:0];
+            10'h2CC: read <= rx_wrong_address[63:32];
+            default: read <= 32'h0;
+        endcase
+        case (address)
+            10'h01C, 10'h040, 10'h044, 10'h048, 10'h050, 10'h054, 10'h058, 10'h05C, 10'h100, 10'h104, 10'h108, 10'h10C, 10'h110, 10'h114, 10'h118, 10'h11C, 10'h120, 10'h124, 10'h130, 10'h134, 10'h138, 10'h13C: stored <= 1'b1;
+            default: stored <= 1'b0;
         endcase
         case (address)
             10'h1A0, 10'h1A4, 10'h1A8, 10'h1AC, 10'h1B0, 10'h1B4, 10'h1B8, 10'h1BC, 10'h1C0, 10'h1C4, 10'h1C8, 10'h1CC, 10'h1D0, 10'h1D4, 10'h1D8, 10'h1DC, 10'h1E0, 10'h1E4, 10'h1E8, 10'h1EC, 10'h1F0, 10'h1F4, 10'h1F8, 10'h1FC, 10'h200, 10'h204, 10'h208, 10'h20C, 10'h210, 10'h214, 10'h218, 10'h21C, 10'h220, 10'h224: counted <= 1'b1;

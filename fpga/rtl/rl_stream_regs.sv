@@ -8,12 +8,13 @@
 module rl_stream_regs (
     input  wire         clk,
     input  wire         rst,
+    input  wire [6:0]   rst_word, // goes over all words during a reset
 
     // Bus
     input  wire         write,
     input  wire [9:0]   address,
     input  wire [31:0]  wdata,
-    output reg  [31:0]  rdata,
+    output wire [31:0]  rdata,
     output reg          counted, // the address is a counter's, which is not here
 
     // Registers
@@ -41,38 +42,40 @@ module rl_stream_regs (
     input  wire [63:0]     stat_released
 );
 
+    // What software writes is read from a memory of all that was written.
+    wire [31:0] written;
+    reg  [31:0] read;
+    reg         stored;
+    rl_store #(.WIDTH(32), .ADDRESS_BITS(7)) words (
+        .clk(clk), .write(rst || write && !address[9]), .waddress(rst ? rst_word : address[8:2]),
+        .wdata(rst ? 32'h0 : wdata),
+        .read(1'b1), .raddress(address[8:2]), .rdata(written)
+    );
+    assign rdata = stored ? written : read;
+
     always @(posedge clk) begin
         case (address)
-            10'h000: rdata <= 32'h524C0002;
-            10'h004: rdata <= 32'h00010000;
-            10'h008: rdata <= 32'h00000400;
-            10'h00C: rdata <= next[31:0];
-            10'h010: rdata <= streams[31:0];
-            10'h014: rdata <= max_frame_bytes[31:0];
-            10'h080: rdata <= command[31:0];
-            10'h084: rdata <= command_status[31:0];
-            10'h088: rdata <= command_detail[31:0];
-            10'h08C: rdata <= command_count[31:0];
-            10'h100: rdata <= config_word[31:0];
-            10'h104: rdata <= frame_bytes[31:0];
-            10'h108: rdata <= slots[31:0];
-            10'h10C: rdata <= stride[31:0];
-            10'h110: rdata <= base[31:0];
-            10'h114: rdata <= base[63:32];
-            10'h118: rdata <= rkey[31:0];
-            10'h120: rdata <= credit[31:0];
-            10'h124: rdata <= credit[63:32];
-            10'h128: rdata <= rate_kbps[31:0];
-            10'h12C: rdata <= burst[31:0];
-            10'h130: rdata <= count[31:0];
-            10'h134: rdata <= count[63:32];
-            10'h180: rdata <= stat_state[31:0];
-            10'h184: rdata <= stat_index[31:0];
-            10'h1B8: rdata <= stat_source_dropped[31:0];
-            10'h1BC: rdata <= stat_source_dropped[63:32];
-            10'h1E0: rdata <= stat_released[31:0];
-            10'h1E4: rdata <= stat_released[63:32];
-            default: rdata <= 32'h0;
+            10'h000: read <= 32'h524C0002;
+            10'h004: read <= 32'h00010000;
+            10'h008: read <= 32'h00000400;
+            10'h00C: read <= next[31:0];
+            10'h010: read <= streams[31:0];
+            10'h014: read <= max_frame_bytes[31:0];
+            10'h080: read <= command[31:0];
+            10'h084: read <= command_status[31:0];
+            10'h088: read <= command_detail[31:0];
+            10'h08C: read <= command_count[31:0];
+            10'h180: read <= stat_state[31:0];
+            10'h184: read <= stat_index[31:0];
+            10'h1B8: read <= stat_source_dropped[31:0];
+            10'h1BC: read <= stat_source_dropped[63:32];
+            10'h1E0: read <= stat_released[31:0];
+            10'h1E4: read <= stat_released[63:32];
+            default: read <= 32'h0;
+        endcase
+        case (address)
+            10'h100, 10'h104, 10'h108, 10'h10C, 10'h110, 10'h114, 10'h118, 10'h120, 10'h124, 10'h128, 10'h12C, 10'h130, 10'h134: stored <= 1'b1;
+            default: stored <= 1'b0;
         endcase
         case (address)
             10'h190, 10'h194, 10'h198, 10'h19C, 10'h1A0, 10'h1A4, 10'h1A8, 10'h1AC, 10'h1B0, 10'h1B4, 10'h1C0, 10'h1C4, 10'h1C8, 10'h1CC, 10'h1D0, 10'h1D4, 10'h1D8, 10'h1DC: counted <= 1'b1;

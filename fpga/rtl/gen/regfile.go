@@ -83,10 +83,12 @@ func registerFile(blk regs.Block) []byte {
 	fmt.Fprintf(&b, "//\n// Registers of the block %q. What software writes comes out, what it reads\n", blk.Title)
 	fmt.Fprint(&b, "// goes in. A read is answered in the next cycle; a hole reads as 0. Writing a\n"+
 		"// command while one runs changes nothing; clear ends it.\n`default_nettype none\n\n")
-	fmt.Fprintf(&b, "module %s (\n    input  wire         clk,\n    input  wire         rst,\n\n", module)
-	fmt.Fprint(&b, "    // Bus\n    input  wire         write,\n    input  wire [9:0]   address,\n    input  wire [31:0]  wdata,\n    output reg  [31:0]  rdata,\n"+
+	fmt.Fprintf(&b, "module %s (\n    input  wire         clk,\n    input  wire         rst,\n"+
+		"    input  wire [6:0]   rst_word, // goes over all words during a reset\n\n", module)
+	fmt.Fprint(&b, "    // Bus\n    input  wire         write,\n    input  wire [9:0]   address,\n    input  wire [31:0]  wdata,\n    output wire [31:0]  rdata,\n"+
 		"    output reg          counted, // the address is a counter's, which is not here\n\n    // Registers\n")
-	var ports, reset, writes, reads, counts []string
+	var ports, reset, writes, reads, counts, stored []string
+	resets := "32'h0" // of a word of the memory
 	for _, r := range blk.Regs {
 		name := snake(r.Name)
 		bits := 32 * r.Words()
@@ -103,7 +105,15 @@ func registerFile(blk regs.Block) []byte {
 				value = fmt.Sprintf("32'h%08X", r.Reset)
 			}
 			parts = append(parts, value)
-			reads = append(reads, fmt.Sprintf("            10'h%03X: rdata <= %s;", r.Offset+uint32(4*w), value))
+			if r.Access == regs.RW {
+				// Read from a memory: a multiplexer costs a LUT for three words and bit.
+				stored = append(stored, fmt.Sprintf("10'h%03X", r.Offset+uint32(4*w)))
+				if r.Reset != 0 {
+					resets = fmt.Sprintf("(rst_word == 7'h%02X) ? 32'h%X : %s", r.Offset/4+uint32(w), uint32(r.Reset>>(32*w)), resets)
+				}
+				continue
+			}
+			reads = append(reads, fmt.Sprintf("            10'h%03X: read <= %s;", r.Offset+uint32(4*w), value))
 		}
 		switch {
 		case fixed(r):
@@ -126,9 +136,27 @@ func registerFile(blk regs.Block) []byte {
 		}
 	}
 	fmt.Fprintf(&b, "%s\n);\n\n", strings.Join(ports, ",\n"))
+	fmt.Fprintf(&b, `    // What software writes is read from a memory of all that was written.
+    wire [31:0] written;
+    reg  [31:0] read;
+    reg         stored;
+    rl_store #(.WIDTH(32), .ADDRESS_BITS(7)) words (
+        .clk(clk), .write(rst || write && !address[9]), .waddress(rst ? rst_word : address[8:2]),
+        .wdata(rst ? %s : wdata),
+        .read(1'b1), .raddress(address[8:2]), .rdata(written)
+    );
+    assign rdata = stored ? written : read;
+
+`, resets)
+	flag := func(name string, addresses []string) {
+		fmt.Fprintf(&b, "        case (address)\n            %s: %s <= 1'b1;\n            default: %[2]s <= 1'b0;\n        endcase\n",
+			strings.Join(addresses, ", "), name)
+	}
 	fmt.Fprint(&b, "    always @(posedge clk) begin\n        case (address)\n", strings.Join(reads, "\n"),
-		"\n            default: rdata <= 32'h0;\n        endcase\n        case (address)\n            ", strings.Join(counts, ", "),
-		": counted <= 1'b1;\n            default: counted <= 1'b0;\n        endcase\n    end\n\n")
+		"\n            default: read <= 32'h0;\n        endcase\n")
+	flag("stored", stored)
+	flag("counted", counts)
+	fmt.Fprint(&b, "    end\n\n")
 	fmt.Fprint(&b, "    always @(posedge clk) begin\n        if (rst) begin\n", strings.Join(reset, "\n"), "\n        end else begin\n")
 	for _, r := range blk.Regs {
 		if r.Access == regs.SC {

@@ -4,8 +4,8 @@
 // the Ethernet header and everything behind the frame's end by zeros (see
 // wire format: the register starts where 14 bytes of zeros lead to the right
 // value). What a beat adds does not depend on the register, so that it takes
-// two stages: its 512 powers of x are reduced to 128 and 64 by sparse multiples
-// of the polynomial, and these to 32. Only the step of the register itself is a
+// two stages: its 512 powers of x are written as sums of 128 elements of the CRC's
+// field, these of 64, and these of 32. Only the step of the register itself is a
 // loop, and since the register is kept as a root of itself (see rl_icrc.vh), that
 // is a shift by four with a few taps.
 //
@@ -28,7 +28,7 @@ module rl_icrc_fold (
 
 `include "rl_icrc.vh"
 
-    // Stage 1: 128 powers.
+    // Stage 1: 128 elements.
     reg [127:0] few;
     reg         valid1, first1, last1;
     genvar i;
@@ -39,17 +39,17 @@ module rl_icrc_fold (
         end
     endgenerate
 
-    // Stage 2: 64 powers, and what they add.
-    wire [63:0] fewer;
+    // Stage 2: 64 elements, and what they add.
+    wire [63:0] less;
     reg  [31:0] sum;
     reg         valid2, first2, last2;
     generate
-        for (i = 0; i < 64; i = i + 1) begin : to_fewer
-            assign fewer[i] = ^(few & RL_ICRC_FEWER[128*i +: 128]);
+        for (i = 0; i < 64; i = i + 1) begin : to_less
+            assign less[i] = ^(few & RL_ICRC_LESS[128*i +: 128]);
         end
         for (i = 0; i < 32; i = i + 1) begin : to_sum
             always @(posedge clk)
-                sum[i] <= ^(fewer & RL_ICRC_SUM[64*i +: 64]);
+                sum[i] <= ^(less & RL_ICRC_SUM[64*i +: 64]);
         end
     endgenerate
 

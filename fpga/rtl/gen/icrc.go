@@ -13,12 +13,12 @@ const (
 	etherBytes = 14
 )
 
-// A beat's 512 powers of x are reduced to 128 and 64 before they become a
-// remainder: see reduce.
+// A beat is a sum of 512 powers of x. It becomes a sum of 128 elements of the
+// CRC's field, of 64, and of the 32 that are the register's bits: see reduce.
 const (
-	beatPowers  = beatBytes * 8
-	fewPowers   = 128
-	fewerPowers = 64
+	beatPowers   = beatBytes * 8
+	fewElements  = 128
+	lessElements = 64
 )
 
 // icrcStart is the CRC register after the eight bytes of ones that stand for
@@ -123,14 +123,29 @@ func vector(b *bytes.Buffer, name, doc string, words []uint32) {
 	fmt.Fprint(b, "};\n")
 }
 
-// rows are the equations of a reduction of n powers, as words of masks: row p holds what adds up
-// to the coefficient of x^p. at says which bit a power is.
-func rows(n int, parts []subset, at func(power int) int) []uint32 {
-	m := n - len(parts)
-	words := make([]uint32, m*n/32)
-	set := func(row, power int) {
-		bit := row*n + at(power)
-		words[bit/32] |= 1 << (bit % 32)
+// elements are what a beat is reduced to and then, from the 128th on, the other powers of
+// x: first what the register's bits are, before the 32 zeros that a CRC appends,
+// then x^0, x^1 and so on.
+func elements() []uint32 {
+	var all []uint32
+	for bit := range 32 {
+		all = append(all, times(raise(1<<bit, foldRoot), power(-32)))
+	}
+	for p := range beatPowers {
+		all = append(all, power(p))
+	}
+	return all
+}
+
+// rows are the equations of a reduction of n elements to the first m, as masks in words: row p holds
+// what adds up to element p. An element's bit is what at says, none if it is negative.
+func rows(width, m int, parts []subset, at func(element int) int) []uint32 {
+	words := make([]uint32, m*width/32)
+	set := func(row, element int) {
+		if at(element) >= 0 {
+			bit := row*width + at(element)
+			words[bit/32] |= 1 << (bit % 32)
+		}
 	}
 	for p := range m {
 		set(p, p)
@@ -146,19 +161,26 @@ func icrcHeader() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "// %s\n", notice)
 	fmt.Fprint(&b, `// CRC-32 in matrices: bit i of a result is the parity of the input under row i.
-// Powers of x are their numbers in all vectors but the beat and the ICRC, whose first bit is the
-// highest power. The register is kept as its root of degree 128, so that a beat is x^4.
+// The beat and the ICRC have their highest power first, the register its lowest: it is kept
+// as its root of degree 128, so that a beat is x^4.
 `)
 
-	vector(&b, "RL_ICRC_FEW", "The 512 powers of a beat as 128: rows of 512 bits.",
-		rows(beatPowers, reduce(beatPowers, fewPowers, 3), func(p int) int { return beatPowers - 1 - p }))
-	vector(&b, "RL_ICRC_FEWER", "These as 64: rows of 128 bits.",
-		rows(fewPowers, reduce(fewPowers, fewerPowers, 4), func(p int) int { return p }))
-	wide := make([]uint32, 64)
-	for i, row := range matrix(fewerPowers, func(bit int) uint32 { return root(power(bit+32), foldRoot) }) {
-		wide[2*i], wide[2*i+1] = uint32(row), uint32(row>>32)
+	all := elements()
+	vector(&b, "RL_ICRC_FEW", "A beat as 128 elements, of which the first 32 are the register's bits: rows of 512 bits.",
+		rows(beatPowers, fewElements, reduce(all[:fewElements], all[fewElements:], 3), func(e int) int {
+			if e < 32 {
+				return -1 // no power of a beat
+			}
+			return beatPowers - 1 - (e - 32)
+		}))
+	same := func(e int) int { return e }
+	vector(&b, "RL_ICRC_LESS", "These as 64: rows of 128 bits.",
+		rows(fewElements, lessElements, reduce(all[:lessElements], all[lessElements:fewElements], 4), same))
+	var rest []subset
+	for _, e := range all[32:lessElements] {
+		rest = append(rest, subset{uint64(root(times(e, power(32)), foldRoot))})
 	}
-	vector(&b, "RL_ICRC_SUM", "What these add to the register: rows of 64 bits.", wide)
+	vector(&b, "RL_ICRC_SUM", "These as what they add to the register: rows of 64 bits.", rows(lessElements, 32, rest, same))
 	field := func(name, doc string, of func(a uint32) uint32) {
 		var words []uint32
 		for _, row := range matrix(32, func(bit int) uint32 { return of(1 << bit) }) {

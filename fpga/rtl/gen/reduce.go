@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// subset is a set of powers below 128.
+// subset is a set of numbers below 128.
 type subset [2]uint64
 
 func (s subset) xor(o subset) subset { return subset{s[0] ^ o[0], s[1] ^ o[1]} }
@@ -13,7 +13,7 @@ func (s subset) xor(o subset) subset { return subset{s[0] ^ o[0], s[1] ^ o[1]} }
 func (s subset) len() int { return bits.OnesCount64(s[0]) + bits.OnesCount64(s[1]) }
 
 // each calls f with the members.
-func (s subset) each(f func(power int)) {
+func (s subset) each(f func(number int)) {
 	for w, word := range s {
 		for ; word != 0; word &= word - 1 {
 			f(64*w + bits.TrailingZeros64(word))
@@ -27,18 +27,14 @@ const (
 	lutGain   = lutInputs - 1
 )
 
-// reduce writes the powers x^m to x^(n-1), modulo the CRC's polynomial, as sums of few of the powers
-// below x^m: element i-m is for x^i. The polynomial has sparse multiples, and of all sets of m
-// powers most targets have one of few members: six where m is 128, eight where m is 64, instead of the
-// sixteen that the remainder itself has. Where there are several, the one that fills the
-// LUTs best is taken.
+// reduce writes each of the other elements of the CRC's field as a sum of few of those that are kept,
+// whose numbers it returns. Among all sums of the kept ones most elements are one of few members: six where
+// 128 are kept, eight where 64 are, instead of the sixteen of a remainder. Where there
+// are several, the one that fills the LUTs best is taken.
 //
-// Sums of up to half powers are looked up in pairs; where that finds none, one more power is tried.
-func reduce(n, m, half int) []subset {
-	value := make([]uint32, n)
-	for i := range value {
-		value[i] = power(i)
-	}
+// Sums of up to half elements are looked up in pairs; where that finds none, one more element is tried.
+func reduce(kept, others []uint32, half int) []subset {
+	m := len(kept)
 	type sum struct {
 		value uint32
 		of    subset
@@ -48,7 +44,7 @@ func reduce(n, m, half int) []subset {
 	grow = func(from, left int, s sum) {
 		sums = append(sums, s)
 		for p := from; left > 0 && p < m; p++ {
-			next := sum{s.value ^ value[p], s.of}
+			next := sum{s.value ^ kept[p], s.of}
 			next.of[p/64] |= 1 << (p % 64)
 			grow(p+1, left-1, next)
 		}
@@ -73,8 +69,8 @@ func reduce(n, m, half int) []subset {
 		})
 		return 100*luts + s.len()
 	}
-	all := make([]subset, 0, n-m)
-	for i := m; i < n; i++ {
+	all := make([]subset, 0, len(others))
+	for i, other := range others {
 		var best subset
 		found := 0
 		look := func(target uint32, with subset) {
@@ -91,15 +87,15 @@ func reduce(n, m, half int) []subset {
 				}
 			}
 		}
-		look(value[i], subset{})
+		look(other, subset{})
 		for n := 0; found == 0 && n < m; n++ {
 			p := (37*i + n) % m // another one each time, for the load's sake
 			var one subset
 			one[p/64] = 1 << (p % 64)
-			look(value[i]^value[p], one)
+			look(other^kept[p], one)
 		}
 		if found == 0 {
-			panic(fmt.Sprintf("rtl/gen: x^%d is no sum of so few powers below x^%d", i, m))
+			panic(fmt.Sprintf("rtl/gen: %#x is no sum of so few of %d elements", other, m))
 		}
 		best.each(func(p int) { load[p]++ })
 		all = append(all, best)

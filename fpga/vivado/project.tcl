@@ -29,11 +29,12 @@ create_project -force rocelink-$name $out -part $part
 
 set sources [list \
     fpga/rtl/rl_check.sv fpga/rtl/rl_command.sv fpga/rtl/rl_core.sv fpga/rtl/rl_core_regs.sv \
-    fpga/rtl/rl_counter.sv fpga/rtl/rl_fifo.sv fpga/rtl/rl_fill.sv fpga/rtl/rl_icrc_fold.sv \
-    fpga/rtl/rl_icrc_insert.sv fpga/rtl/rl_ingest.sv fpga/rtl/rl_pacer.sv fpga/rtl/rl_reads.sv \
-    fpga/rtl/rl_ring.sv fpga/rtl/rl_rx.sv fpga/rtl/rl_source.sv fpga/rtl/rl_stream_regs.sv \
-    fpga/rtl/rl_table.sv fpga/rtl/rl_total.sv fpga/rtl/rl_transport.sv fpga/rtl/rl_tx_frame.sv \
-    fpga/rtl/rl_tx_header.sv fpga/rtl/rl_tx_out.sv fpga/rtl/shell/rl_axil.sv fpga/rtl/shell/rl_shell.sv \
+    fpga/rtl/rl_counts.sv fpga/rtl/rl_fifo.sv fpga/rtl/rl_fill.sv fpga/rtl/rl_icrc_fold.sv \
+    fpga/rtl/rl_icrc_insert.sv fpga/rtl/rl_ingest.sv fpga/rtl/rl_pacer.sv fpga/rtl/rl_queue.sv \
+    fpga/rtl/rl_reads.sv fpga/rtl/rl_ring.sv fpga/rtl/rl_rx.sv fpga/rtl/rl_source.sv \
+    fpga/rtl/rl_store.sv fpga/rtl/rl_stream_regs.sv fpga/rtl/rl_sweep.sv fpga/rtl/rl_table.sv \
+    fpga/rtl/rl_total.sv fpga/rtl/rl_transport.sv fpga/rtl/rl_tx_frame.sv fpga/rtl/rl_tx_header.sv \
+    fpga/rtl/rl_tx_out.sv fpga/rtl/shell/rl_axil.sv fpga/rtl/shell/rl_shell.sv \
     fpga/rtl/shell/rl_slow_reply.sv fpga/rtl/shell/rl_slow_rx.sv fpga/rtl/shell/rl_slow_tx.sv \
     fpga/vivado/rl_board.v]
 foreach f $sources {

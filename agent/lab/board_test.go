@@ -369,13 +369,19 @@ func (b *board) settled(ctx context.Context, t *testing.T, earlier counters) cou
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	limit := time.NewTimer(5 * time.Second)
+	const patience = 5 * time.Second // without a frame
+	limit := time.NewTimer(patience)
 	defer limit.Stop()
+	var last [4]uint64
 	for {
 		rxe := b.segment.hardware(ctx, t).since(earlier)
 		out, in := b.faults()
 		if rxe["rcvd_pkts"] == out.Passed && rxe["sent_pkts"] == in.Passed+in.Dropped {
 			return rxe
+		}
+		if now := [...]uint64{rxe["rcvd_pkts"], out.Passed, rxe["sent_pkts"], in.Passed + in.Dropped}; now != last {
+			last = now
+			limit.Reset(patience)
 		}
 		select {
 		case <-tick.C:

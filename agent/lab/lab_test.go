@@ -33,7 +33,8 @@ var (
 // other work, without a cache.
 const buildTime = 15 * time.Minute
 
-// labTime bounds boot and cases.
+// labTime bounds boot and cases: several times what they take where nothing else
+// runs.
 func labTime() time.Duration {
 	if *strict {
 		return 20 * time.Minute

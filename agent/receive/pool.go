@@ -54,6 +54,9 @@ type Pool struct {
 	byQPN    map[uint32]*Loop
 	both     verbs.PostPoller // nil: CQ is none
 	recent   [64]*Loop        // what byQPN said, by the lower bits of the QPN
+	busy     []*Loop          // with completions in the batch in hand
+	sweepAt  time.Duration    // when to look at every loop next
+	leaving  bool             // one of them is
 	begin    time.Time
 	active   time.Duration
 	armed    bool
@@ -100,6 +103,7 @@ func NewPool(c PoolConfig) (*Pool, error) {
 		cfg: c, base: c.Memory.Address(), begin: time.Now(),
 		found:    make([]verbs.WorkCompletion, c.Batch),
 		requests: make([]verbs.ReceiveRequest, c.Batch),
+		busy:     make([]*Loop, 0, c.Batch),
 		byQPN:    map[uint32]*Loop{}, qpns: map[uint32]bool{},
 	}
 	p.both, _ = c.CQ.(verbs.PostPoller)

@@ -69,12 +69,15 @@ func (p *Pool) turn() (time.Duration, int) {
 		p.admit()
 		for _, l := range p.members {
 			l.attend()
+			p.leaving = p.leaving || l.leaving
 		}
 	}
-	for _, l := range p.members {
-		if l.leaving && l.share.left < 0 && l.share.lastWQE.Load() {
-			// What it completed is in the queue by now.
-			l.share.left = p.cfg.CQ.Depth()
+	if p.leaving {
+		for _, l := range p.members {
+			if l.leaving && l.share.left < 0 && l.share.lastWQE.Load() {
+				// What it completed is in the queue by now.
+				l.share.left = p.cfg.CQ.Depth()
+			}
 		}
 	}
 	n, err := p.look()
@@ -91,10 +94,17 @@ func (p *Pool) turn() (time.Duration, int) {
 	if free := p.stock.free.n; p.cause == nil && free > 0 && (n == 0 || p.both == nil || free > p.cfg.Batch) {
 		p.posted(p.post())
 	} // else the next look, which follows at once, takes them with it
-	gone := false
-	for _, l := range p.members {
-		gone = p.serve(l, now, n) || gone
+	// Those who got nothing need a look now and then only.
+	who := p.busy
+	if n == 0 || p.leaving || now >= p.sweepAt {
+		who, p.sweepAt, p.leaving = p.members, now+publishEvery, false
 	}
+	gone := false
+	for _, l := range who {
+		gone = p.serve(l, now, n) || gone
+		p.leaving = p.leaving || l.leaving
+	}
+	p.busy = p.busy[:0]
 	if gone {
 		p.dismiss()
 	}
@@ -128,6 +138,7 @@ func (p *Pool) posted(err error) {
 // take hands each completion to the loop of its queue pair, those of one queue
 // pair that follow one another together.
 func (p *Pool) take(wcs []verbs.WorkCompletion, now time.Duration) {
+	busy := p.busy[:0]
 	for len(wcs) > 0 {
 		qpn, n := wcs[0].QPN, 1
 		for n < len(wcs) && wcs[n].QPN == qpn {
@@ -136,6 +147,7 @@ func (p *Pool) take(wcs []verbs.WorkCompletion, now time.Duration) {
 		if l := p.member(qpn); l != nil {
 			if l.share.arrived == 0 {
 				l.account.arrived(l, now)
+				busy = append(busy, l)
 			}
 			l.share.arrived += n
 			l.takeCompletions(&p.stock, wcs[:n])
@@ -146,6 +158,7 @@ func (p *Pool) take(wcs []verbs.WorkCompletion, now time.Duration) {
 		}
 		wcs = wcs[n:]
 	}
+	p.busy = busy
 }
 
 // member is the loop of a queue pair, nil if it has none.
@@ -178,7 +191,7 @@ func (p *Pool) stray(wc *verbs.WorkCompletion) {
 // reports whether the loop has ended.
 func (p *Pool) serve(l *Loop, now time.Duration, n int) bool {
 	s := &l.share
-	if s.arrived == 0 {
+	if n == 0 {
 		l.account.empty()
 	}
 	if now >= l.checkAt {
@@ -228,6 +241,7 @@ func (p *Pool) fail(err error) {
 		p.cause = err
 		p.close(fmt.Errorf("%w: %w", ErrPool, err))
 	}
+	p.leaving = true
 	for _, l := range p.members {
 		l.leave(err, false)
 	}

@@ -77,7 +77,7 @@ func (f *feed) give(data []byte) {
 // RTL's memory takes at once, since what is still outside of it when a session
 // ends is for the next, which a model that begins anew has thrown away.
 func TestEqualSource(t *testing.T) {
-	const sequences, steps, most = 6, 70, 20 // frames that a source holds
+	const sequences, steps, most = 6, 100, 20 // frames that a source holds
 	var taken, sessions uint64
 	count := func(p *pair) {
 		p.streamState(0)
@@ -93,8 +93,8 @@ func TestEqualSource(t *testing.T) {
 		var bytes, offered uint32
 		var did []string
 		for range steps {
-			kind := []string{"offer", "offer", "offer", "offer", "ack", "ack", "ack", "ack", "ack", "rnr", "nak", "stale", "damage",
-				"stop", "wait", "setup", "session", "session"}[rng.IntN(18)]
+			kind := []string{"offer", "offer", "offer", "offer", "offer", "ack", "ack", "ack", "ack", "ack", "ack", "ack", "ack",
+				"rnr", "nak", "stale", "damage", "stop", "wait", "setup", "session"}[rng.IntN(21)]
 			if bytes == 0 {
 				kind = "session"
 			}
@@ -103,7 +103,7 @@ func TestEqualSource(t *testing.T) {
 			case "session":
 				count(p)
 				q := qp(0)
-				q.mtu, q.window, q.psn = roce.MTU([]int{256, 1024, 4096}[rng.IntN(3)]), []uint32{2, 7, 40}[rng.IntN(3)], roce.PSN(rng.Uint32N(1<<24))
+				q.mtu, q.window, q.psn = roce.MTU([]int{256, 1024, 4096}[rng.IntN(3)]), []uint32{7, 16, 40}[rng.IntN(3)], roce.PSN(rng.Uint32N(1<<24))
 				q.timeout = []uint32{0, 4}[rng.IntN(2)]
 				bytes, offered = []uint32{1, 63, 64, 256, 1000, 5000, 9001}[rng.IntN(7)], 0
 				c := streamConfig{verb: uint32(rng.IntN(4)), external: true, bytes: bytes, slots: 3, stride: 9024, base: rng.Uint64() >> 1, solicited: rng.IntN(2) == 0}
@@ -150,7 +150,7 @@ func TestEqualSource(t *testing.T) {
 		f.changed.Broadcast()
 		f.mu.Unlock()
 	}
-	if taken < 10*sequences || sessions < 2*sequences {
+	if taken < 20*sequences || sessions < 2*sequences {
 		t.Errorf("only %d frames were taken in %d sessions", taken, sessions)
 	}
 	t.Logf("%d frames in %d sessions", taken, sessions)

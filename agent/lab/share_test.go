@@ -12,8 +12,7 @@ import (
 )
 
 // Three streams share a receive queue of the kernel's device, with frames of
-// three sizes. Each frame arrives once, in order and right, and each session ends
-// as soon as the device says that its queue pair is done with the queue.
+// three sizes. Each frame arrives once, in order and right.
 func TestShareOfStreams(t *testing.T) {
 	report(t)
 	ctx := bounded(t)

@@ -399,11 +399,7 @@ func (l *Loop) end() error {
 	if l.weak && l.stop.Load() {
 		err = nil // the owner set the error state before the loop saw Stop
 	}
-	if l.pool != nil {
-		if !l.share.drained() && !l.blind {
-			err = errors.Join(err, fmt.Errorf("%w: the device did not say within %v that the queue pair takes no more from the shared queue: set it to error after Stop, and call LastWQE", ErrNotDrained, DrainTime))
-		}
-	} else if l.outstanding > 0 {
+	if l.outstanding > 0 { // in a pool there are none of its own
 		left := fmt.Errorf("%d %w after %v: set the queue pair to error after Stop", l.outstanding, ErrNotDrained, DrainTime)
 		if l.blind {
 			left = fmt.Errorf("%d %w: their completions are lost", l.outstanding, ErrNotDrained)

@@ -198,8 +198,8 @@ func (p *Pool) Credits() (posted, held, free, lost int) {
 }
 
 // LastWQE tells the loop that its queue pair, which is in error, takes no more
-// receives from the shared queue (verbs.EventLastWQE). Only with that a loop of
-// a pool knows that it is drained. Any goroutine may call it.
+// receives from the shared queue (verbs.EventLastWQE). Without that word a loop of
+// a pool waits for DrainTime before it leaves. Any goroutine may call it.
 func (l *Loop) LastWQE() {
 	l.share.lastWQE.Store(true)
 	l.callAttention()

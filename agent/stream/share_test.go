@@ -181,11 +181,6 @@ func TestShareLeavesAtOnce(t *testing.T) {
 		}
 	}
 	h.end([]int{3, 3, 3}, []string{"device removed", "device removed", "device removed"})
-	for _, s := range h.streams {
-		if p := s.Result().Problem; strings.Contains(p, receive.ErrNotDrained.Error()) {
-			t.Errorf("%s: %s", s.Spec().Name, p)
-		}
-	}
 	h.close()
 }
 
@@ -278,7 +273,7 @@ func on(t *testing.T, sc scripted.Config) func(*bench, *Config) {
 }
 
 // On a device that does not say when a queue pair is done with the shared queue,
-// a session ends all the same, after its time, and its stream says why.
+// a session ends all the same, after its time.
 func TestShareOnADeviceThatForgets(t *testing.T) {
 	h := newSharers(t, newBench(t, on(t, scripted.Config{NoLastWQE: true})), discard)
 	defer h.close()
@@ -288,8 +283,7 @@ func TestShareOnADeviceThatForgets(t *testing.T) {
 	for _, cancel := range h.cancel {
 		cancel()
 	}
-	forgot := receive.ErrNotDrained.Error()
-	h.end([]int{1, 1, 1}, []string{forgot, forgot, forgot})
+	h.end([]int{1, 1, 1}, []string{"", "", ""})
 	if d := time.Since(begin); d < receive.DrainTime {
 		t.Errorf("it took %v", d)
 	}

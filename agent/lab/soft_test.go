@@ -40,7 +40,11 @@ func TestSoftwareProviderAnswersRxe(t *testing.T) {
 				answerRxe(ctx, t, s, host, verb, []uint32{0})
 				answerRxe(ctx, t, s, host, verb, sizes(s.mtu))
 				g, rxe := host.gateway.Counters(), s.hardware(ctx, t).since(before)
-				equal(t, "packets sent by rxe and those that came", rxe["sent_pkts"], g.In)
+				// A user-mode port drops what the wire does not take at once; rxe
+				// sends that again.
+				if sent := rxe["sent_pkts"]; *uml == "" || sent < g.In {
+					equal(t, "packets sent by rxe and those that came", sent, g.In)
+				}
 				equal(t, "packets sent to rxe and those that it got", g.Out, rxe["rcvd_pkts"])
 				equal(t, "frames with a wrong ICRC", g.BadICRC, 0)
 				equal(t, "frames malformed or dropped", g.Malformed+g.Dropped, 0)

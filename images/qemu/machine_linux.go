@@ -36,6 +36,10 @@ func Start(ctx context.Context, c Config) (*Machine, error) {
 	if c.Board.Boot == nil || c.Board.Boot.Emulator == nil {
 		return nil, fmt.Errorf("board %s: %w", c.Board.Model, ErrNoEmulator)
 	}
+	m, err := fit.Read(c.Image)
+	if err != nil {
+		return nil, err
+	}
 	name := c.QEMU
 	if name == "" {
 		name = Program
@@ -43,10 +47,6 @@ func Start(ctx context.Context, c Config) (*Machine, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
 		return nil, fmt.Errorf("%s is not installed (qemu-system-arm): %w", name, ErrNoEmulator)
-	}
-	m, err := fit.Read(c.Image)
-	if err != nil {
-		return nil, err
 	}
 	var files files
 	defer files.close()

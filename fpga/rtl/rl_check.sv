@@ -7,7 +7,7 @@
 //
 // Payload begins at byte 58, behind an AETH, or at byte 54, so that its words
 // lie across those of the datapath; nothing is rotated. The results of a frame
-// stand in the fourth cycle after its last beat went in.
+// stand in the fifth cycle after its last beat went in.
 `default_nettype none
 
 module rl_check (
@@ -107,22 +107,32 @@ module rl_check (
             last1 <= data1[511:481];
     end
 
-    // Stage 3: all bytes; stage 4: all beats.
-    reg         valid3, first3, differs3, breaks3;
-    reg [63:0]  head3;
-    reg [30:0]  tail3;
+    // Stage 3: eight bytes; stage 4: all bytes; stage 5: all beats.
+    reg         valid3, first3, valid4, first4, differs4, breaks4;
+    reg [7:0]   differs3, breaks3;
+    reg [63:0]  head3, head4;
+    reg [30:0]  tail3, tail4;
+    integer     g;
     always @(posedge clk) begin
         valid3   <= valid2;
         first3   <= first2;
         head3    <= head2;
         tail3    <= tail2;
-        differs3 <= differs2 != 64'd0;
-        breaks3  <= breaks2 != 64'd0;
-        head     <= head3;
-        tail     <= tail3;
-        if (valid3) begin
-            counter <= !differs3 && (first3 || counter);
-            prbs    <= !breaks3 && (first3 || prbs);
+        for (g = 0; g < 8; g = g + 1) begin
+            differs3[g] <= differs2[8*g +: 8] != 8'd0;
+            breaks3[g]  <= breaks2[8*g +: 8] != 8'd0;
+        end
+        valid4   <= valid3;
+        first4   <= first3;
+        head4    <= head3;
+        tail4    <= tail3;
+        differs4 <= differs3 != 8'd0;
+        breaks4  <= breaks3 != 8'd0;
+        head     <= head4;
+        tail     <= tail4;
+        if (valid4) begin
+            counter <= !differs4 && (first4 || counter);
+            prbs    <= !breaks4 && (first4 || prbs);
         end
     end
 

@@ -18,6 +18,7 @@ module rl_command #(
 
     // Core block
     input  wire [31:0]  core_command,
+    input  wire         core_runs,     // it is not 0
     output reg          core_clear,
     output reg  [31:0]  core_status,
     output reg  [31:0]  core_detail,
@@ -39,6 +40,7 @@ module rl_command #(
 
     // Stream block
     input  wire [31:0]  stream_command,
+    input  wire         stream_runs,
     output reg          stream_clear,
     output reg  [31:0]  stream_status,
     output reg  [31:0]  stream_detail,
@@ -60,6 +62,7 @@ module rl_command #(
     input  wire [QUEUE_PAIRS-1:0]   ready,
     input  wire [QUEUE_PAIRS-1:0]   error,
     input  wire [3*QUEUE_PAIRS-1:0] states,
+    input  wire [QUEUE_PAIRS-1:0]   ended,
     output reg  [3:0]   index,
     output reg          qp_init,
     output reg          qp_drop,
@@ -73,6 +76,8 @@ module rl_command #(
     output reg  [63:0]  allow,
     output reg          snapshot,
     output reg  [2:0]   stat_qp_state,
+    output reg  [2:0]   stat_stream_state,
+    output reg          stat_ended,
     output reg          clear_totals
 );
 
@@ -82,7 +87,8 @@ module rl_command #(
     localparam [3:0] LAST_QP = QUEUE_PAIRS[3:0] - 4'd1;
 
     localparam [3:0] AT_SWEEP = 0, AT_IDLE = 1, AT_PAUSE = 2, AT_JUDGE = 3, AT_REFUSE = 4, AT_SUM = 5, AT_MULTIPLY = 6,
-                     AT_CHECK_BASE = 7, AT_COST = 8, AT_ALLOW = 9, AT_DO = 10, AT_FINISH = 11, AT_SETTLE = 12;
+                     AT_CHECK_BASE = 7, AT_COST = 8, AT_ALLOW = 9, AT_DO = 10, AT_FINISH = 11, AT_SETTLE = 12,
+                     AT_DECODE = 13;
 
     reg  [3:0]  at, then;
     reg  [4:0]  wait_for;
@@ -91,43 +97,58 @@ module rl_command #(
     reg  [7:0]  code;
     reg  [31:0] detail;
 
-    wire is_core_commit  = !on_stream && op == RL_CORE_COMMAND_OP_COMMIT;
-    wire is_core_reset   = !on_stream && op == RL_CORE_COMMAND_OP_RESET;
-    wire is_core_latch   = !on_stream && op == RL_CORE_COMMAND_OP_LATCH;
-    wire is_reset_all    = !on_stream && op == RL_CORE_COMMAND_OP_RESET_ALL;
-    wire is_commit       = on_stream && op == RL_STREAM_COMMAND_OP_COMMIT;
-    wire is_start        = on_stream && op == RL_STREAM_COMMAND_OP_START;
-    wire is_stop         = on_stream && op == RL_STREAM_COMMAND_OP_STOP;
-    wire is_reset        = on_stream && op == RL_STREAM_COMMAND_OP_RESET;
-    wire is_latch        = on_stream && op == RL_STREAM_COMMAND_OP_LATCH;
-    wire drops           = is_core_reset || is_reset_all || is_reset;
+    reg  is_core_commit, is_core_reset, is_reset_all, is_commit, is_start, is_stop, is_reset, latches, drops, no_op, no_index;
+    always @(posedge clk) begin
+        is_core_commit <= !on_stream && op == RL_CORE_COMMAND_OP_COMMIT;
+        is_core_reset  <= !on_stream && op == RL_CORE_COMMAND_OP_RESET;
+        is_reset_all   <= !on_stream && op == RL_CORE_COMMAND_OP_RESET_ALL;
+        is_commit      <= on_stream && op == RL_STREAM_COMMAND_OP_COMMIT;
+        is_start       <= on_stream && op == RL_STREAM_COMMAND_OP_START;
+        is_stop        <= on_stream && op == RL_STREAM_COMMAND_OP_STOP;
+        is_reset       <= on_stream && op == RL_STREAM_COMMAND_OP_RESET;
+        latches        <= op == (on_stream ? RL_STREAM_COMMAND_OP_LATCH : RL_CORE_COMMAND_OP_LATCH);
+        drops          <= on_stream ? op == RL_STREAM_COMMAND_OP_RESET :
+                          op == RL_CORE_COMMAND_OP_RESET || op == RL_CORE_COMMAND_OP_RESET_ALL;
+        no_op          <= op == 8'd0 || op > (on_stream ? RL_STREAM_COMMAND_OP_LATCH : RL_CORE_COMMAND_OP_RESET_ALL);
+        no_index       <= !(!on_stream && op == RL_CORE_COMMAND_OP_RESET_ALL) && asked > {4'd0, LAST_QP};
+    end
 
     // The state of what the command is for.
     reg  [1:0]  qp_state;
     reg  [2:0]  stream_state;
-    reg  [QUEUE_PAIRS-1:0] same_qpn;
+    reg         stream_ended, start_bad, stop_bad;
+    reg  [QUEUE_PAIRS-1:0] used, same_qpn;
     reg  [23:0] qpns [0:QUEUE_PAIRS-1];
     integer     k;
     always @(posedge clk) begin
         qp_state     <= 2'd0;
         stream_state <= 3'd0;
+        stream_ended <= 1'b0;
+        used         <= ready | error;
         for (k = 0; k < QUEUE_PAIRS; k = k + 1) begin
-            same_qpn[k] <= (ready[k] || error[k]) && qpns[k] == qp_local_qpn[23:0];
+            same_qpn[k] <= used[k] && qpns[k] == qp_local_qpn[23:0];
             if (index == k[3:0]) begin
                 qp_state     <= ready[k] ? RL_CORE_STAT_STATE_STATE_READY[1:0] :
                                 error[k] ? RL_CORE_STAT_STATE_STATE_ERROR[1:0] : RL_CORE_STAT_STATE_STATE_RESET[1:0];
                 stream_state <= states[3*k +: 3];
+                stream_ended <= ended[k];
                 if (qp_init)
                     qpns[k] <= qp_local_qpn[23:0];
             end
         end
+        start_bad <= stream_state != RL_STREAM_STAT_STATE_STATE_CONFIGURED[2:0] ||
+                     qp_state != RL_CORE_STAT_STATE_STATE_READY[1:0];
+        stop_bad  <= stream_state != RL_STREAM_STAT_STATE_STATE_RUNNING[2:0] &&
+                     stream_state != RL_STREAM_STAT_STATE_STATE_STOPPING[2:0] &&
+                     stream_state != RL_STREAM_STAT_STATE_STATE_STOPPED[2:0];
     end
 
     // What Commit of a queue pair refuses, in this order.
-    wire        local_v4  = local_ip[127:32] == 96'hffff;
-    wire        remote_v4 = qp_remote_ip[127:32] == 96'hffff;
-    reg  [14:0] qp_bad;
+    reg         local_v4, remote_v4;
+    reg  [12:0] qp_bad;
     always @(posedge clk) begin
+        local_v4   <= local_ip[127:32] == 96'hffff;
+        remote_v4  <= qp_remote_ip[127:32] == 96'hffff;
         qp_bad[0]  <= qp_config[2:0] == 3'd0 || qp_config[2:0] > 3'd5;
         qp_bad[1]  <= qp_local_qpn < 32'd2 || qp_local_qpn > 32'hffffff;
         qp_bad[2]  <= qp_remote_qpn < 32'd2 || qp_remote_qpn > 32'hffffff;
@@ -143,21 +164,22 @@ module rl_command #(
         qp_bad[12] <= !remote_v4 || qp_remote_ip[31:0] == 32'd0 || qp_remote_ip[31:28] == 4'he;
     end
     reg  [15:0] qp_refused;
-    always @* begin
-        qp_refused = 16'hffff; // nothing
-        if (qp_bad[12]) qp_refused = RL_CORE_QP_REMOTE_IP0;
-        if (qp_bad[11]) qp_refused = RL_CORE_LOCAL_IP0;
-        if (qp_bad[10]) qp_refused = RL_CORE_QP_REMOTE_MAC_LOW;
-        if (qp_bad[9])  qp_refused = RL_CORE_QP_REMOTE_MAC_HIGH;
-        if (qp_bad[8])  qp_refused = RL_CORE_QP_P_KEY;
-        if (qp_bad[7])  qp_refused = RL_CORE_QP_TRAFFIC;
-        if (qp_bad[6])  qp_refused = RL_CORE_QP_SOURCE_PORT;
-        if (qp_bad[5])  qp_refused = RL_CORE_QP_WINDOW;
-        if (qp_bad[4])  qp_refused = RL_CORE_QP_START_PSN;
-        if (qp_bad[3])  qp_refused = RL_CORE_QP_LOCAL_QPN;
-        if (qp_bad[2])  qp_refused = RL_CORE_QP_REMOTE_QPN;
-        if (qp_bad[1])  qp_refused = RL_CORE_QP_LOCAL_QPN;
-        if (qp_bad[0])  qp_refused = RL_CORE_QP_CONFIG;
+    reg         qp_refuses;
+    always @(posedge clk) begin
+        qp_refuses <= qp_bad != 13'd0;
+        if (qp_bad[12]) qp_refused <= RL_CORE_QP_REMOTE_IP0;
+        if (qp_bad[11]) qp_refused <= RL_CORE_LOCAL_IP0;
+        if (qp_bad[10]) qp_refused <= RL_CORE_QP_REMOTE_MAC_LOW;
+        if (qp_bad[9])  qp_refused <= RL_CORE_QP_REMOTE_MAC_HIGH;
+        if (qp_bad[8])  qp_refused <= RL_CORE_QP_P_KEY;
+        if (qp_bad[7])  qp_refused <= RL_CORE_QP_TRAFFIC;
+        if (qp_bad[6])  qp_refused <= RL_CORE_QP_SOURCE_PORT;
+        if (qp_bad[5])  qp_refused <= RL_CORE_QP_WINDOW;
+        if (qp_bad[4])  qp_refused <= RL_CORE_QP_START_PSN;
+        if (qp_bad[3])  qp_refused <= RL_CORE_QP_LOCAL_QPN;
+        if (qp_bad[2])  qp_refused <= RL_CORE_QP_REMOTE_QPN;
+        if (qp_bad[1])  qp_refused <= RL_CORE_QP_LOCAL_QPN;
+        if (qp_bad[0])  qp_refused <= RL_CORE_QP_CONFIG;
     end
 
     // What Commit of a stream refuses. This build has no CRC.
@@ -191,11 +213,19 @@ module rl_command #(
     // The last byte of the ring must have an address: base and size may add up
     // to 2^64 but no more.
     reg  [64:0] ring_end;
+    reg  [7:0]  ring_more; // where its bytes are not 0
     reg         ring_over;
+    integer     b;
     always @(posedge clk) begin
         ring_end  <= {1'b0, stream_base} + {1'b0, product[63:0]};
-        ring_over <= ring_end[64] && ring_end[63:0] != 64'd0;
+        for (b = 0; b < 8; b = b + 1)
+            ring_more[b] <= ring_end[8*b +: 8] != 8'd0;
+        ring_over <= rings && ring_end[64] && ring_more != 8'd0;
     end
+
+    reg  [31:0] burst_more; // frames beside the first
+    always @(posedge clk)
+        burst_more <= stream_burst - {31'd0, stream_burst != 32'd0};
 
     localparam [49:0] FRAME_COST = 50'd8 * CLOCK_KHZ;
 
@@ -249,18 +279,18 @@ module rl_command #(
                 end
             AT_IDLE: begin
                 pause <= 1'b0;
-                if (core_command != 32'd0 && !core_clear) begin
+                if (core_runs && !core_clear) begin
                     on_stream <= 1'b0;
                     op        <= core_command[7:0];
                     asked     <= core_command[15:8];
                     index     <= core_command[11:8];
-                    at        <= AT_PAUSE;
-                end else if (stream_command != 32'd0 && !stream_clear) begin
+                    at        <= AT_DECODE;
+                end else if (stream_runs && !stream_clear) begin
                     on_stream <= 1'b1;
                     op        <= stream_command[7:0];
                     asked     <= stream_command[15:8];
                     index     <= stream_command[11:8];
-                    at        <= AT_PAUSE;
+                    at        <= AT_DECODE;
                 end
                 code      <= RL_CORE_COMMAND_STATUS_CODE_OK;
                 detail    <= 32'd0;
@@ -268,11 +298,13 @@ module rl_command #(
                 sum       <= 16'd0;
                 term      <= 4'd0;
             end
+            AT_DECODE:
+                at <= AT_PAUSE;
             AT_PAUSE:
-                if (op == 8'd0 || op > (on_stream ? RL_STREAM_COMMAND_OP_LATCH : RL_CORE_COMMAND_OP_RESET_ALL)) begin
+                if (no_op) begin
                     code <= RL_CORE_COMMAND_STATUS_CODE_BAD_OP;
                     at   <= AT_FINISH;
-                end else if (!is_reset_all && asked > {4'd0, LAST_QP}) begin
+                end else if (no_index) begin
                     code <= RL_CORE_COMMAND_STATUS_CODE_BAD_INDEX;
                     at   <= AT_FINISH;
                 end else begin
@@ -290,7 +322,7 @@ module rl_command #(
                         code   <= RL_CORE_COMMAND_STATUS_CODE_BAD_STATE;
                         detail <= {30'd0, qp_state};
                         at     <= AT_FINISH;
-                    end else if (qp_refused != 16'hffff) begin
+                    end else if (qp_refuses) begin
                         code   <= RL_CORE_COMMAND_STATUS_CODE_BAD_VALUE;
                         detail <= {16'd0, qp_refused};
                         at     <= AT_FINISH;
@@ -305,11 +337,7 @@ module rl_command #(
                     end else
                         at <= AT_REFUSE;
                 end
-                if (is_start && (stream_state != RL_STREAM_STAT_STATE_STATE_CONFIGURED[2:0] ||
-                                 qp_state != RL_CORE_STAT_STATE_STATE_READY[1:0]) ||
-                    is_stop && stream_state != RL_STREAM_STAT_STATE_STATE_RUNNING[2:0] &&
-                               stream_state != RL_STREAM_STAT_STATE_STATE_STOPPING[2:0] &&
-                               stream_state != RL_STREAM_STAT_STATE_STATE_STOPPED[2:0]) begin
+                if (is_start && start_bad || is_stop && stop_bad) begin
                     code   <= RL_CORE_COMMAND_STATUS_CODE_BAD_STATE;
                     detail <= {29'd0, stream_state};
                     at     <= AT_FINISH;
@@ -346,7 +374,7 @@ module rl_command #(
             end
             AT_CHECK_BASE: // when the sum has settled
                 if (wait_for != 5'd0) begin
-                end else if (rings && ring_over) begin
+                end else if (ring_over) begin
                     code   <= RL_CORE_COMMAND_STATUS_CODE_BAD_VALUE;
                     detail <= {16'd0, RL_STREAM_BASE};
                     at     <= AT_FINISH;
@@ -367,7 +395,7 @@ module rl_command #(
                 at        <= AT_MULTIPLY;
                 then      <= AT_ALLOW;
                 factor    <= product[49:0];
-                times     <= (stream_burst == 32'd0) ? 32'd0 : stream_burst - 32'd1;
+                times     <= burst_more;
                 product   <= 83'd0;
                 bits_left <= 6'd32;
             end
@@ -399,9 +427,11 @@ module rl_command #(
                     then         <= AT_DO;
                     at           <= AT_SETTLE;
                 end
-                if (is_core_latch || is_latch) begin
-                    snapshot      <= 1'b1;
-                    stat_qp_state <= {1'b0, qp_state};
+                if (latches) begin
+                    snapshot          <= 1'b1;
+                    stat_qp_state     <= {1'b0, qp_state};
+                    stat_stream_state <= stream_state;
+                    stat_ended        <= stream_ended;
                 end
                 commit <= is_commit;
                 start  <= is_start;

@@ -97,7 +97,7 @@ module rl_core #(
     assign      local_mac = {local_mac_high[15:0], local_mac_low};
     assign      local_ip  = {local_ip0, local_ip1, local_ip2, local_ip3};
     wire [31:0] core_command, core_status, core_detail, core_count;
-    wire        core_clear, stream_clear;
+    wire        core_clear, stream_clear, core_runs, stream_runs;
     wire [31:0] qp_config, qp_local_qpn, qp_remote_qpn, qp_start_psn, qp_window, qp_source_port, qp_traffic, qp_pkey;
     wire [31:0] qp_remote_mac_low, qp_remote_mac_high, qp_remote_ip0, qp_remote_ip1, qp_remote_ip2, qp_remote_ip3;
     wire [2:0]  stat_cause, stat_qp_state;
@@ -123,7 +123,7 @@ module rl_core #(
         .clock_khz(CLOCK_KHZ), .max_reads(MAX_READS), .control(control),
         .local_mac_low(local_mac_low), .local_mac_high(local_mac_high),
         .local_ip0(local_ip0), .local_ip1(local_ip1), .local_ip2(local_ip2), .local_ip3(local_ip3),
-        .command(core_command), .command_clear(core_clear), .command_status(core_status),
+        .command(core_command), .command_runs(core_runs), .command_clear(core_clear), .command_status(core_status),
         .command_detail(core_detail), .command_count(core_count),
         .qp_config(qp_config), .qp_local_qpn(qp_local_qpn), .qp_remote_qpn(qp_remote_qpn),
         .qp_start_psn(qp_start_psn), .qp_window(qp_window), .qp_source_port(qp_source_port),
@@ -146,14 +146,14 @@ module rl_core #(
     wire [3*QUEUE_PAIRS-1:0] states;
     wire [QUEUE_PAIRS-1:0]   ended;
     wire [63:0] source_drops;
-    reg  [2:0]  stat_stream_state;
-    reg         stat_ended;
+    wire [2:0]  stat_stream_state;
+    wire        stat_ended;
 
     rl_stream_regs stream_regs (
         .clk(clk), .rst(reset), .rst_word(resetting), .write(bus_write && stream_selected), .address(bus_address[9:0]), .wdata(bus_wdata),
         .rdata(stream_rdata), .counted(stream_counted),
         .next(32'd0), .streams(QUEUE_PAIRS), .max_frame_bytes(MAX_FRAME),
-        .command(stream_command), .command_clear(stream_clear), .command_status(stream_status),
+        .command(stream_command), .command_runs(stream_runs), .command_clear(stream_clear), .command_status(stream_status),
         .command_detail(stream_detail), .command_count(stream_count),
         .config_word(stream_config), .frame_bytes(stream_frame_bytes), .slots(stream_slots), .stride(stream_stride),
         .base(stream_base), .rkey(stream_rkey), .credit(stream_credit), .rate_kbps(stream_kbps), .burst(stream_burst),
@@ -164,7 +164,6 @@ module rl_core #(
 
     reg        core_answers, stream_answers;
     reg        enable;
-    integer    k;
     always @(posedge clk) begin
         core_answers   <= core_selected;
         stream_answers <= stream_selected;
@@ -174,11 +173,6 @@ module rl_core #(
         if (snapshot) begin
             stat_index  <= index;
             stat_uptime <= uptime;
-            for (k = 0; k < QUEUE_PAIRS; k = k + 1)
-                if (index == k[3:0]) begin
-                    stat_stream_state <= states[3*k +: 3];
-                    stat_ended        <= ended[k];
-                end
         end
     end
 
@@ -211,23 +205,23 @@ module rl_core #(
         .EXTERNAL(EXTERNAL), .EXTERNAL_STREAM(EXTERNAL_STREAM), .MAX_EXTERNAL(32'd131072)
     ) commands (
         .clk(clk), .rst(reset),
-        .core_command(core_command), .core_clear(core_clear), .core_status(core_status), .core_detail(core_detail),
+        .core_command(core_command), .core_runs(core_runs), .core_clear(core_clear), .core_status(core_status), .core_detail(core_detail),
         .core_count(core_count), .local_mac_low(local_mac_low), .local_mac_high(local_mac_high),
         .local_ip(local_ip), .qp_config(qp_config), .qp_local_qpn(qp_local_qpn),
         .qp_remote_qpn(qp_remote_qpn), .qp_start_psn(qp_start_psn), .qp_window(qp_window),
         .qp_source_port(qp_source_port), .qp_traffic(qp_traffic), .qp_pkey(qp_pkey),
         .qp_remote_mac_low(qp_remote_mac_low), .qp_remote_mac_high(qp_remote_mac_high),
         .qp_remote_ip({qp_remote_ip0, qp_remote_ip1, qp_remote_ip2, qp_remote_ip3}),
-        .stream_command(stream_command), .stream_clear(stream_clear), .stream_status(stream_status),
+        .stream_command(stream_command), .stream_runs(stream_runs), .stream_clear(stream_clear), .stream_status(stream_status),
         .stream_detail(stream_detail), .stream_count(stream_count), .stream_config(stream_config),
         .stream_frame_bytes(stream_frame_bytes), .stream_slots(stream_slots), .stream_stride(stream_stride),
         .stream_base(stream_base), .stream_credit(stream_credit), .stream_burst(stream_burst),
         .pause(pause), .paused(transport_paused && ingest_paused && reads_idle), .drained(drained), .undelivered(undelivered),
         .sweeping(sweeping),
-        .ready(ready), .error(error), .states(states), .index(index),
+        .ready(ready), .error(error), .states(states), .ended(ended), .index(index),
         .qp_init(qp_init), .qp_drop(qp_drop), .peer(peer), .epoch(epoch), .commit(commit), .start(start), .stop(stop),
         .clear(clear), .cost(cost), .allow(allow), .snapshot(snapshot), .stat_qp_state(stat_qp_state),
-        .clear_totals(clear_totals)
+        .stat_stream_state(stat_stream_state), .stat_ended(stat_ended), .clear_totals(clear_totals)
     );
 
     // Streams and the ring
@@ -398,7 +392,7 @@ module rl_core #(
     wire [591:0] header;
     wire [3:0]   header_qp, header_tail;
     wire [11:0]  header_start;
-    wire [6:0]   header_payload_beats, header_beats;
+    wire [6:0]   header_payload_beats, header_left;
     wire [1:0]   header_shape;
     wire         frame_valid, frame_first, frame_last, icrc_valid, icrc_first, icrc_last, freed;
     wire [3:0]   frame_tail, icrc_tail;
@@ -418,12 +412,12 @@ module rl_core #(
         .send_valid(send_valid), .send_qp(send_qp), .send_read(send_read), .send_psn(send_psn),
         .send_offset(send_offset), .send_left(send_left), .meta(meta),
         .m_valid(header_valid), .m_header(header), .m_qp(header_qp), .m_start(header_start),
-        .m_payload_beats(header_payload_beats), .m_beats(header_beats), .m_tail(header_tail), .m_shape(header_shape)
+        .m_payload_beats(header_payload_beats), .m_left(header_left), .m_tail(header_tail), .m_shape(header_shape)
     );
 
     rl_tx_frame #(.ROOM(32)) frames (
         .clk(clk), .rst(reset), .s_valid(header_valid), .s_header(header), .s_qp(header_qp), .s_start(header_start),
-        .s_payload_beats(header_payload_beats), .s_beats(header_beats), .s_tail(header_tail), .s_shape(header_shape),
+        .s_payload_beats(header_payload_beats), .s_left(header_left), .s_tail(header_tail), .s_shape(header_shape),
         .done(frame_done), .ring_read(ring_read), .ring_address(ring_raddress), .ring_data(ring_rdata), .freed(freed),
         .m_valid(frame_valid), .m_first(frame_first), .m_last(frame_last), .m_tail(frame_tail), .m_data(frame_data)
     );

@@ -34,6 +34,7 @@ module rl_core_regs (
     output reg  [31:0]     local_ip2,
     output reg  [31:0]     local_ip3,
     output reg  [31:0]     command,
+    output reg          command_runs,
     input  wire         command_clear,
     input  wire [31:0]     command_status,
     input  wire [31:0]     command_detail,
@@ -82,50 +83,30 @@ module rl_core_regs (
     assign rdata = stored ? written : read;
 
     always @(posedge clk) begin
-        case (address)
-            10'h000: read <= 32'h524C0001;
-            10'h004: read <= 32'h00010000;
-            10'h008: read <= 32'h00000400;
-            10'h00C: read <= next[31:0];
-            10'h010: read <= build[31:0];
-            10'h014: read <= caps[31:0];
-            10'h018: read <= max_window[31:0];
-            10'h020: read <= boot[31:0];
-            10'h024: read <= clock_khz[31:0];
-            10'h028: read <= max_reads[31:0];
-            10'h080: read <= command[31:0];
-            10'h084: read <= command_status[31:0];
-            10'h088: read <= command_detail[31:0];
-            10'h08C: read <= command_count[31:0];
-            10'h180: read <= stat_state[31:0];
-            10'h184: read <= stat_next_psn[31:0];
-            10'h188: read <= stat_unacked_psn[31:0];
-            10'h18C: read <= stat_msn[31:0];
-            10'h190: read <= stat_index[31:0];
-            10'h198: read <= uptime[31:0];
-            10'h19C: read <= uptime[63:32];
-            10'h280: read <= tx_packets[31:0];
-            10'h284: read <= tx_packets[63:32];
-            10'h288: read <= tx_bytes[31:0];
-            10'h28C: read <= tx_bytes[63:32];
-            10'h290: read <= tx_dropped[31:0];
-            10'h294: read <= tx_dropped[63:32];
-            10'h298: read <= rx_packets[31:0];
-            10'h29C: read <= rx_packets[63:32];
-            10'h2A0: read <= rx_bytes[31:0];
-            10'h2A4: read <= rx_bytes[63:32];
-            10'h2A8: read <= rx_bad_icrc[31:0];
-            10'h2AC: read <= rx_bad_icrc[63:32];
-            10'h2B0: read <= rx_malformed[31:0];
-            10'h2B4: read <= rx_malformed[63:32];
-            10'h2B8: read <= rx_unknown_qp[31:0];
-            10'h2BC: read <= rx_unknown_qp[63:32];
-            10'h2C0: read <= rx_bad_opcode[31:0];
-            10'h2C4: read <= rx_bad_opcode[63:32];
-            10'h2C8: read <= rx_wrong_address[31:0];
-            10'h2CC: read <= rx_wrong_address[63:32];
-            default: read <= 32'h0;
-        endcase
+        read <= (address[1:0] != 2'd0) ? 32'h0 :
+                address[9] ? (address[8] ? 32'h0 :
+                    !address[7] ? 32'h0 :
+                        address[6] ? (address[5] ? 32'h0 :
+                                address[4] ? 32'h0 :
+                                    address[3] ? (address[2] ? rx_wrong_address[63:32] : rx_wrong_address[31:0]) : (address[2] ? rx_bad_opcode[63:32] : rx_bad_opcode[31:0])) :
+                            (address[5] ? (address[4] ? (address[3] ? (address[2] ? rx_unknown_qp[63:32] : rx_unknown_qp[31:0]) : (address[2] ? rx_malformed[63:32] : rx_malformed[31:0])) :
+                                    (address[3] ? (address[2] ? rx_bad_icrc[63:32] : rx_bad_icrc[31:0]) : (address[2] ? rx_bytes[63:32] : rx_bytes[31:0]))) :
+                                (address[4] ? (address[3] ? (address[2] ? rx_packets[63:32] : rx_packets[31:0]) : (address[2] ? tx_dropped[63:32] : tx_dropped[31:0])) :
+                                    (address[3] ? (address[2] ? tx_bytes[63:32] : tx_bytes[31:0]) : (address[2] ? tx_packets[63:32] : tx_packets[31:0]))))) :
+                (address[8] ? (!address[7] ? 32'h0 :
+                        address[6] ? 32'h0 :
+                            address[5] ? 32'h0 :
+                                address[4] ? (address[3] ? (address[2] ? uptime[63:32] : uptime[31:0]) : (address[2] ? 32'h0 : stat_index[31:0])) :
+                                    (address[3] ? (address[2] ? stat_msn[31:0] : stat_unacked_psn[31:0]) : (address[2] ? stat_next_psn[31:0] : stat_state[31:0]))) :
+                    (address[7] ? (address[6] ? 32'h0 :
+                            address[5] ? 32'h0 :
+                                address[4] ? 32'h0 :
+                                    address[3] ? (address[2] ? command_count[31:0] : command_detail[31:0]) : (address[2] ? command_status[31:0] : command[31:0])) :
+                        (address[6] ? 32'h0 :
+                            address[5] ? (address[4] ? 32'h0 :
+                                    address[3] ? (address[2] ? 32'h0 : max_reads[31:0]) : (address[2] ? clock_khz[31:0] : boot[31:0])) :
+                                (address[4] ? (address[3] ? (address[2] ? 32'h0 : max_window[31:0]) : (address[2] ? caps[31:0] : build[31:0])) :
+                                    (address[3] ? (address[2] ? next[31:0] : 32'h00000400) : (address[2] ? 32'h00010000 : 32'h524C0001))))));
         case (address)
             10'h01C, 10'h040, 10'h044, 10'h048, 10'h050, 10'h054, 10'h058, 10'h05C, 10'h100, 10'h104, 10'h108, 10'h10C, 10'h110, 10'h114, 10'h118, 10'h11C, 10'h120, 10'h124, 10'h130, 10'h134, 10'h138, 10'h13C: stored <= 1'b1;
             default: stored <= 1'b0;
@@ -147,6 +128,7 @@ module rl_core_regs (
             local_ip2 <= 32'h0;
             local_ip3 <= 32'h0;
             command <= 32'h0;
+            command_runs <= 1'b0;
             qp_config <= 32'h0;
             qp_local_qpn <= 32'h0;
             qp_remote_qpn <= 32'h0;
@@ -162,7 +144,13 @@ module rl_core_regs (
             qp_remote_ip2 <= 32'h0;
             qp_remote_ip3 <= 32'h0;
         end else begin
-            if (command_clear) command <= 0;
+            if (command_clear) begin
+                command <= 0;
+                command_runs <= 1'b0;
+            end else if (write && address == 10'h080 && !command_runs) begin
+                command <= wdata;
+                command_runs <= wdata != 0;
+            end
             if (write)
                 case (address)
                 10'h01C: scratch[31:0] <= wdata;
@@ -173,7 +161,6 @@ module rl_core_regs (
                 10'h054: local_ip1[31:0] <= wdata;
                 10'h058: local_ip2[31:0] <= wdata;
                 10'h05C: local_ip3[31:0] <= wdata;
-                10'h080: if (command == 0) command[31:0] <= wdata;
                 10'h100: qp_config[31:0] <= wdata;
                 10'h104: qp_local_qpn[31:0] <= wdata;
                 10'h108: qp_remote_qpn[31:0] <= wdata;

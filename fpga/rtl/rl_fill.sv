@@ -202,7 +202,7 @@ module rl_fill #(
 
     reg [9:0]   position5;
     reg [11:0]  at5;
-    reg [63:0]  mask5;
+    reg [63:0]  beyond5;
     always @(posedge clk) begin
         valid5   <= valid4 && !rst;
         ends5    <= ends4;
@@ -215,7 +215,7 @@ module rl_fill #(
             beat5 <= follows4 ? follows : (EXTERNAL != 0 && external4) ? source_data : e4;
     end
     always @(posedge clk)
-        mask5 <= first_bytes(rest4);
+        beyond5 <= ~first_bytes(rest4);
 
     rl_table #(.WIDTH(31)) keeps (
         .clk(clk), .write(valid5 && ends5 && pattern5), .waddress(qp5), .wdata(beat5[511:481]), .raddress(qp), .rdata(kept)
@@ -228,7 +228,7 @@ module rl_fill #(
     generate
         for (j = 0; j < 64; j = j + 1) begin : masks
             always @(posedge clk)
-                ring_data[8*j +: 8] <= mask5[j] ? beat5[8*j +: 8] : 8'd0;
+                ring_data[8*j +: 8] <= beyond5[j] ? 8'd0 : beat5[8*j +: 8];
         end
     endgenerate
     always @(posedge clk) begin

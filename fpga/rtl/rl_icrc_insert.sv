@@ -30,7 +30,7 @@ module rl_icrc_insert (
 
 `include "rl_icrc.vh"
 
-    localparam CRC_STAGES = 7; // from a beat to its ICRC
+    localparam CRC_STAGES = 8; // from a beat to its ICRC
 
     // The fields that change in flight count as ones: bytes 15 type of
     // service, 22 time to live, 24 and 25 header checksum, 40 and 41 UDP
@@ -95,14 +95,14 @@ module rl_icrc_insert (
         last  <= {last[CRC_STAGES-2:0], s_last};
         valid <= rst ? {CRC_STAGES{1'b0}} : {valid[CRC_STAGES-2:0], s_valid};
 
-        case (tail[4*2+2 +: 2])
+        case (tail[4*3+2 +: 2])
             2'd3:    back16 <= fold;
             2'd2:    back16 <= once;
             2'd1:    back16 <= twice;
             default: back16 <= thrice;
         endcase
         turned <= turn;
-        case (tail[4*4 +: 2])
+        case (tail[4*5 +: 2])
             2'd3:    back4 <= turned;
             2'd2:    back4 <= once4;
             2'd1:    back4 <= twice4;

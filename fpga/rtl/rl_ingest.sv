@@ -43,7 +43,7 @@ module rl_ingest #(
     input  wire [31:0]  kbps,
     input  wire [49:0]  cost,
     input  wire [63:0]  allow,
-    output wire         undelivered, // the stream of index has something on its way
+    output reg          undelivered, // the stream of index has something on its way
     output reg  [3*QUEUE_PAIRS-1:0] states,
     output reg  [QUEUE_PAIRS-1:0]   ended,
 
@@ -140,16 +140,19 @@ module rl_ingest #(
     end
 
     // What Commit gave, of the stream and of the queue pair.
-    localparam STREAM = 1 + 1 + 1 + 3 + 25 + 32 + 32 + 64 + 32 + 1 + 64 + 64;
+    localparam STREAM = 1 + 1 + 1 + 4 + 25 + 32 + 32 + 64 + 32 + 1 + 64 + 1 + 64;
     wire [STREAM-1:0] stream_now;
-    reg  [2:0]  s_verb;
-    reg         s_external, s_valid, s_prbs, s_solicited, s_counts;
+    wire [3:0]  verbs = {verb == RL_STREAM_CONFIG_VERB_READ[2:0], verb == RL_STREAM_CONFIG_VERB_WRITE[2:0],
+                         verb == RL_STREAM_CONFIG_VERB_WRITE[2:0] || verb == RL_STREAM_CONFIG_VERB_WRITE_IMM[2:0],
+                         verb == RL_STREAM_CONFIG_VERB_SEND_IMM[2:0] || verb == RL_STREAM_CONFIG_VERB_WRITE_IMM[2:0]};
+    reg         s_reads, s_writes, is_write, has_imm; // READ, WRITE with a trailer, any WRITE
+    reg         s_external, s_valid, s_may, s_prbs, s_solicited, s_counts, s_credits;
     reg  [24:0] s_frame_bytes;
     reg  [31:0] s_last_slot, s_stride, s_rkey;
     reg  [63:0] s_base, s_last, s_credit;
     rl_table #(.WIDTH(STREAM)) streams (
         .clk(clk), .write(commit), .waddress(index),
-        .wdata({external && EXTERNAL != 0, prbs, solicited, verb, frame_bytes, slots - 32'd1, stride, base, rkey, count != 64'd0, count - 64'd1, credit}),
+        .wdata({external && EXTERNAL != 0, prbs, solicited, verbs, frame_bytes, slots - 32'd1, stride, base, rkey, count != 64'd0, count - 64'd1, credit != 64'd0, credit}),
         .raddress(qp), .rdata(stream_now)
     );
     wire [11:0] shape_now;
@@ -212,12 +215,10 @@ module rl_ingest #(
     reg         asks;         // the Credit word is asked for in this turn
     reg         blocks;       // the stream begins to wait for a slot
     wire [32:0] slots_now = {1'b0, s_last_slot} + 33'd1;
-    wire [29:0] eighth    = (slots_now[32:3] == 30'd0) ? 30'd1 : slots_now[32:3];
     reg         up, on, stopping;
     reg         posts;     // a message began in this turn
     reg         takes;     // a frame was taken in this turn
-    wire        is_write = s_verb == RL_STREAM_CONFIG_VERB_WRITE[2:0] || s_verb == RL_STREAM_CONFIG_VERB_WRITE_IMM[2:0];
-    wire        has_imm  = s_verb == RL_STREAM_CONFIG_VERB_SEND_IMM[2:0] || s_verb == RL_STREAM_CONFIG_VERB_WRITE_IMM[2:0];
+    reg         last_frame; // the stream's next frame is its last
 
     // Of the next packet.
     reg  [24:0] rest, message_bytes;
@@ -228,11 +229,11 @@ module rl_ingest #(
     reg  [12:0] used;
     reg  [12:0] length;
     reg         last;
+    reg         first, single; // one PSN
+    reg         wraps;   // the next slot is the ring's first
     wire [24:0] rest_now = message_bytes - offset;
     wire [6:0]  beats    = length[12:6] + {6'd0, |length[5:0]};
     wire        full     = inflight >= {1'b0, window} || RING_BEATS - used < {6'd0, beats};
-    wire        s_reads  = s_verb == RL_STREAM_CONFIG_VERB_READ[2:0];
-    wire        s_writes = s_verb == RL_STREAM_CONFIG_VERB_WRITE[2:0];
     // PSNs that the packet takes: a READ has one for each response.
     reg  [18:0] responses;
     always @* begin
@@ -243,12 +244,10 @@ module rl_ingest #(
             3'd4:    responses = {4'b0, rounded[25:11]};
             default: responses = {5'b0, rounded[25:12]};
         endcase
-        if (!reads || message_bytes == 25'd0)
+        if (single)
             responses = 19'd1;
     end
     wire [23:0] psn_next = psn + {5'd0, responses};
-    wire        first    = offset == 25'd0;
-    wire        write_op = is_write;
     wire        imm      = last && has_imm;
     wire        put      = at == AT_PUT && !full && !fill_full;
     wire        asks_ack = last || since_ack == ACK_EVERY - 5'd1 || inflight + 10'd1 >= {1'b0, window};
@@ -272,6 +271,7 @@ module rl_ingest #(
         next_state_set <= 1'b0;
         stalls         <= 1'b0;
         blocks         <= 1'b0;
+        last_frame     <= s_counts && !s_external && sequence_n == s_last;
         paused         <= pause && at == AT_PICK && !write_back && !next_state_set && !meta_write && !fill_valid;
 
         case (at)
@@ -287,8 +287,10 @@ module rl_ingest #(
             end
             AT_READ: begin
                 at <= AT_TAKE;
-                {s_external, s_prbs, s_solicited, s_verb, s_frame_bytes, s_last_slot, s_stride, s_base, s_rkey, s_counts, s_last, s_credit} <= stream_now;
+                {s_external, s_prbs, s_solicited, s_reads, s_writes, is_write, has_imm, s_frame_bytes, s_last_slot, s_stride, s_base, s_rkey,
+                 s_counts, s_last, s_credits, s_credit} <= stream_now;
                 s_valid <= source_valid;
+                s_may   <= may[qp];
                 if (EXTERNAL != 0 && stream_now[STREAM-1])
                     s_frame_bytes <= source_length; // it stands until the frame ends
                 {mtu_code, window} <= shape_now;
@@ -334,9 +336,9 @@ module rl_ingest #(
                         at             <= AT_PICK;
                         next_state_set <= inflight == 10'd0;
                         next_state     <= RL_STREAM_STAT_STATE_STATE_STOPPED[2:0];
-                    end else if (s_writes && s_credit != 64'd0)
+                    end else if (s_writes && s_credits)
                         at <= AT_HELD;
-                    else if (!may[qp] || s_external && !s_valid || s_reads && inflight >= MAX_READS[9:0])
+                    else if (!s_may || s_external && !s_valid || s_reads && inflight >= MAX_READS[9:0])
                         at <= AT_PICK;
                     else begin
                         active         <= 1'b1;
@@ -345,16 +347,16 @@ module rl_ingest #(
                         take           <= 1'b1;
                         posts          <= 1'b1;
                         takes          <= 1'b1;
-                        next_state_set <= s_counts && !s_external && sequence_n == s_last;
-                        next_state     <= RL_STREAM_STAT_STATE_STATE_STOPPING[2:0];
                     end
                 end
             end
             AT_HELD: begin // slots that the host has not released
                 at       <= AT_ASK;
-                taken_up <= !none_held && held > {32'd0, s_last_slot};
-                half     <= !none_held && {held, 1'b0} > {33'd0, s_last_slot};
-                due      <= since_asked >= {34'd0, eighth};
+                taken_up <= !none_held && (held[63:32] != 32'd0 || held[31:0] > s_last_slot);
+                half     <= !none_held && (held[63:31] != 33'd0 || {held[30:0], 1'b0} > s_last_slot);
+                // An eighth of the ring, one slot at least.
+                due      <= since_asked[63:30] != 34'd0 ||
+                            since_asked[29:0] != 30'd0 && since_asked[29:0] >= slots_now[32:3];
             end
             AT_ASK:
                 if (!busy && half && (due || taken_up && again)) begin
@@ -373,7 +375,7 @@ module rl_ingest #(
                     blocks     <= !blocked;
                 end else begin
                     blocked <= 1'b0;
-                    if (!may[qp] || s_external && !s_valid) begin
+                    if (!s_may || s_external && !s_valid) begin
                         at         <= AT_PICK;
                         write_back <= 1'b1;
                     end else begin
@@ -384,12 +386,15 @@ module rl_ingest #(
                         take           <= 1'b1;
                         posts          <= 1'b1;
                         takes          <= 1'b1;
-                        next_state_set <= s_counts && !s_external && sequence_n == s_last;
-                        next_state     <= RL_STREAM_STAT_STATE_STATE_STOPPING[2:0];
                     end
                 end
             AT_CHECK: begin
-                at      <= AT_PUT;
+                at             <= AT_PUT;
+                next_state_set <= takes && last_frame;
+                next_state     <= RL_STREAM_STAT_STATE_STATE_STOPPING[2:0];
+                first   <= offset == 25'd0;
+                single  <= !s_reads && !crediting || message_bytes == 25'd0;
+                wraps  <= slot == s_last_slot;
                 rest    <= rest_now;
                 reads   <= s_reads || crediting;
                 rounded <= {1'b0, message_bytes} + {13'd0, mtu} - 26'd1;
@@ -422,8 +427,8 @@ module rl_ingest #(
                         frames       <= frames_next;
                         frames_bytes <= frames_bytes_next;
                         sequence_n   <= sequence_n + 64'd1;
-                        slot         <= (slot == s_last_slot) ? 32'd0 : slot + 32'd1;
-                        slot_address <= (slot == s_last_slot) ? s_base : slot_address + {32'd0, s_stride};
+                        slot         <= wraps ? 32'd0 : slot + 32'd1;
+                        slot_address <= wraps ? s_base : slot_address + {32'd0, s_stride};
                     end
                     meta_write <= 1'b1;
                     fill_valid <= 1'b1;
@@ -454,11 +459,11 @@ module rl_ingest #(
             write_back <= 1'b1;
 
         meta_address <= {qp, position[7:0]};
-        meta[RL_META_OPCODE    +: 8]  <= reads ? 8'h0c : (write_op ? 8'h06 : 8'h00) + ((first && last) ? 8'h04 : last ? 8'h02 : first ? 8'h00 : 8'h01) +
+        meta[RL_META_OPCODE    +: 8]  <= reads ? 8'h0c : (is_write ? 8'h06 : 8'h00) + ((first && last) ? 8'h04 : last ? 8'h02 : first ? 8'h00 : 8'h01) +
                                          {7'd0, imm};
         meta[RL_META_SOLICITED]       <= last && s_solicited && !trailer && !reads;
         meta[RL_META_ACK]             <= asks_ack;
-        meta[RL_META_RETH]            <= (write_op || reads) && first;
+        meta[RL_META_RETH]            <= (is_write || reads) && first;
         meta[RL_META_IMM]             <= imm;
         meta[RL_META_LENGTH    +: 13] <= length;
         meta[RL_META_START     +: 12] <= head[11:0];
@@ -515,6 +520,7 @@ module rl_ingest #(
 
         if (pause && at == AT_PICK && !write_back && !next_state_set)
             qp <= index;
+        undelivered <= place_now[2] || place_now[0] || position_now != look_una;
         if (snapshot)
             stat_next_psn <= newest_now[NEWEST-1 -: 24];
 
@@ -534,8 +540,6 @@ module rl_ingest #(
             ended          <= 0;
         end
     end
-
-    assign undelivered = place_now[2] || place_now[0] || position_now != look_una;
 
     // Counters. A message is counted when it begins, which is known in AT_CHECK, and
     // the next one is not there for five cycles. Of these, each has its counter: messages,

@@ -71,18 +71,20 @@ module rl_pacer (
         allow2 <= allow1;
         free2  <= free1;
         // Not one that came while this stream's turn was under way.
-        if (valid1 && !stale1 && !set && owed1)
-            owed[at1] <= 1'b0;
-        if (valid2 && !owed[at2])
-            may[at2] <= free2 || debt2 <= allow2;
-        if (take) begin
-            owed[take_index] <= 1'b1;
-            may[take_index]  <= free[take_index];
-        end
-        if (set) begin
-            owed[set_index] <= 1'b0;
-            may[set_index]  <= 1'b1;
-            free[set_index] <= set_kbps == 32'd0;
+        for (k = 0; k < 16; k = k + 1) begin
+            if (at1 == k[3:0] && valid1 && !stale1 && !set && owed1)
+                owed[k] <= 1'b0;
+            if (at2 == k[3:0] && valid2 && !owed[k])
+                may[k] <= free2 || debt2 <= allow2;
+            if (take_index == k[3:0] && take) begin
+                owed[k] <= 1'b1;
+                may[k]  <= free[k];
+            end
+            if (set_index == k[3:0] && set) begin
+                owed[k] <= 1'b0;
+                may[k]  <= 1'b1;
+                free[k] <= set_kbps == 32'd0;
+            end
         end
         if (rst) begin
             turn <= 4'd0;

@@ -129,7 +129,8 @@ module rl_reads #(
     wire [63:0] should2 = kind2 ? {32'd0, run2[62:31]} : {slot2, index2};
     reg         valid3, ends3, good3;
     reg  [3:0]  qp3;
-    reg  [31:0] slot3, last3;
+    reg  [31:0] slot3;
+    reg         wraps3;    // the next slot is the ring's first
     reg  [30:0] tail3;
     reg  [7:0]  wrong3;
     always @* begin
@@ -143,7 +144,7 @@ module rl_reads #(
         good3  <= good2 && consistent2;
         qp3    <= qp2;
         slot3  <= slot2;
-        last3  <= last2;
+        wraps3  <= slot2 == last2;
         tail3  <= tail2;
         for (n = 0; n < 8; n = n + 1)
             wrong3[n] <= lanes2[n] && head2[8*n +: 8] != should2[8*n +: 8];
@@ -156,7 +157,7 @@ module rl_reads #(
         idle        <= !taken && !valid1 && !valid2 && !valid3 && !inc_good && !inc_bad;
         place_write <= valid3 || commit;
         place_qp    <= commit ? index : qp3;
-        place_next  <= commit ? 64'd0 : {tail3, good, !ends3 ? slot3 : (slot3 == last3) ? 32'd0 : slot3 + 32'd1};
+        place_next  <= commit ? 64'd0 : {tail3, good, !ends3 ? slot3 : wraps3 ? 32'd0 : slot3 + 32'd1};
         inc_good    <= valid3 && ends3 && good;
         inc_bad     <= valid3 && ends3 && !good;
         if (rst)

@@ -2,7 +2,7 @@
 //
 // The MAC cannot be stopped, so that this takes a beat every cycle whatever the
 // frames hold: headers are judged from the first beat, the ICRC is computed over
-// all of it, and the verdict comes ten cycles after the last beat. The first
+// all of it, and the verdict comes eleven cycles after the last beat. The first
 // reason found counts, in this order: IP and UDP headers, ICRC, transport
 // headers, opcode, QPN, addresses. Frames with VLAN tags, of IPv6 or with IP
 // options are none of ours and not counted.
@@ -49,8 +49,7 @@ module rl_rx #(
 
     genvar b;
 
-    // Stage 0: as it came. How many bytes a last beat has is found by groups
-    // of eight.
+    // Stage 0: as it came.
     reg         valid0, first0, last0, bad0, next_first;
     reg [511:0] data0;
     reg [63:0]  keep0;
@@ -67,17 +66,14 @@ module rl_rx #(
             next_first <= s_axis_tlast;
     end
 
+    // A run of n ones: bit p of n is the parity of every 2^p-th.
     reg [6:0] bytes0;
     always @* begin : count
-        integer n;
-        reg [7:0] group;
+        integer p, n;
         bytes0 = 7'd0;
-        for (n = 0; n < 8; n = n + 1) begin
-            group = keep0[8*n +: 8];
-            if (group[0])
-                bytes0 = 8 * n[6:0] + {3'd0, {3'd0, group[0]} + {3'd0, group[1]} + {3'd0, group[2]} + {3'd0, group[3]}
-                         + {3'd0, group[4]} + {3'd0, group[5]} + {3'd0, group[6]} + {3'd0, group[7]}};
-        end
+        for (p = 0; p < 7; p = p + 1)
+            for (n = (1 << p) - 1; n < 64; n = n + (1 << p))
+                bytes0[p] = bytes0[p] ^ keep0[n];
     end
 
     // Stage 1: the length so far, and how far the IP packet reaches from the
@@ -86,6 +82,7 @@ module rl_rx #(
     reg [511:0] data1;
     reg [15:0]  length1;  // of the frame up to and with this beat, at most 0xffff
     reg [16:0]  reach1;
+    reg         some1;    // it is more than 0
     reg         on;       // the frame began while enabled
     wire [15:0] whole     = be16(data0[8*16 +: 16]);
     wire [16:0] longer    = {1'b0, first0 ? 16'd0 : length1} + {10'd0, bytes0};
@@ -99,23 +96,26 @@ module rl_rx #(
             length1 <= longer[16] ? 16'hffff : longer[15:0];
             if (first0) begin
                 reach1 <= {1'b0, whole} + 17'd14;
+                some1  <= 1'b1;
                 on     <= enable;
-            end else
+            end else begin
                 reach1 <= (reach1 > 17'd64) ? reach1 - 17'd64 : 17'd0;
+                some1  <= reach1 > 17'd64;
+            end
         end
     end
 
     reg  [7:0]  opcode2, flags2; // see below
 
-    // Stage 2: which bytes the ICRC covers.
+    // Stage 2: which bytes the ICRC does not cover.
     reg         valid2, first2, end2;
     reg [511:0] data2;
-    reg [63:0]  mask2;
+    reg [63:0]  beyond2;
     reg [5:0]   rest2;
     reg [16:0]  reach2;
     always @(posedge clk) begin
-        mask2  <= bytes_before(reach1);
-        valid2 <= valid1 && reach1 != 17'd0 && !rst;
+        beyond2 <= ~bytes_before(reach1);
+        valid2 <= valid1 && some1 && !rst;
         first2 <= first1;
         end2   <= reach1 <= 17'd64;
         rest2  <= reach1[5:0];
@@ -123,7 +123,7 @@ module rl_rx #(
         data2  <= data1;
     end
 
-    // Stage 3: the others are zeros, those that change in flight are ones.
+    // Stage 3: these are zeros, those that change in flight are ones.
     reg         valid3, first3, end3, aeth3;
     reg [511:0] data3;
     reg [16:0]  ends3;    // how far the payload reaches
@@ -132,11 +132,11 @@ module rl_rx #(
         for (b = 0; b < 64; b = b + 1) begin : mask
             always @(posedge clk)
                 if (b < 14)
-                    data3[8*b +: 8] <= (first2 || !mask2[b]) ? 8'h00 : data2[8*b +: 8];
+                    data3[8*b +: 8] <= (first2 || beyond2[b]) ? 8'h00 : data2[8*b +: 8];
                 else if (b == 15 || b == 22 || b == 24 || b == 25 || b == 40 || b == 41 || b == 46)
-                    data3[8*b +: 8] <= !mask2[b] ? 8'h00 : data2[8*b +: 8] | {8{first2}};
+                    data3[8*b +: 8] <= beyond2[b] ? 8'h00 : data2[8*b +: 8] | {8{first2}};
                 else
-                    data3[8*b +: 8] <= !mask2[b] ? 8'h00 : data2[8*b +: 8];
+                    data3[8*b +: 8] <= beyond2[b] ? 8'h00 : data2[8*b +: 8];
         end
     endgenerate
     always @(posedge clk) begin
@@ -151,27 +151,30 @@ module rl_rx #(
         rest6  <= rest5;
     end
 
-    // Stages 4 to 6: the register of the CRC. Zeros behind the end of the
-    // packet lead from the residue to one of 64 values. Stage 7: the verdict,
+    // Stages 4 to 7: the register of the CRC. Zeros behind the end of the
+    // packet lead from the residue to one of 64 values. Stage 8: the verdict,
     // which stands until the next packet's.
     wire        crc_valid;
     wire [31:0] crc;
-    reg         right7;
+    reg  [31:0] residue7;
+    reg         right8;
     rl_icrc_fold fold (
         .clk(clk), .rst(rst), .valid(valid3), .first(first3), .last(end3), .data(data3),
         .crc_valid(crc_valid), .crc(crc)
     );
-    always @(posedge clk)
+    always @(posedge clk) begin
+        residue7 <= RL_ICRC_RIGHT[32*rest6 +: 32];
         if (crc_valid)
-            right7 <= crc == RL_ICRC_RIGHT[32*rest6 +: 32];
+            right8 <= crc == residue7;
+    end
 
-    // What a READ response's payload looks like, in time for stage 7.
-    wire [63:0] head7;
-    wire [30:0] tail7;
-    wire        counter7, prbs7;
+    // What a READ response's payload looks like, in time for stage 8.
+    wire [63:0] head8;
+    wire [30:0] tail8;
+    wire        counter8, prbs8;
     rl_check check (
         .clk(clk), .valid(valid3), .first(first3), .aeth(aeth3), .ends(ends3), .data(data3),
-        .head(head7), .tail(tail7), .counter(counter7), .prbs(prbs7)
+        .head(head8), .tail(tail8), .counter(counter8), .prbs(prbs8)
     );
 
     // The headers, from the first beat; they stand until the next frame's.
@@ -390,6 +393,8 @@ module rl_rx #(
         .clk(clk), .write(peer_write), .waddress(peer_index), .wdata(peer_data),
         .read(1'b1), .raddress(qp3), .rdata(peer)
     );
+    wire [111:0] addresses4 = {mac4, src4, dst4};
+    wire [111:0] expected4  = {peer[RL_PEER_SRC_MAC +: 48], peer[RL_PEER_DST_IP +: 32], peer[RL_PEER_SRC_IP +: 32]};
     wire [15:0] body4 = padded4 - {14'd0, pad4};
     reg         ended5, bad5, icrc_short5, contradicts5, opcode5, found5, tired5, reads5;
     reg [4:0]   code5;
@@ -398,8 +403,9 @@ module rl_rx #(
     reg [3:0]   qp5;
     reg [1:0]   epoch5;
     reg [1:0]   answer5;
+    integer     h;
     reg [23:0]  psn5, message5;
-    reg         mac5, src5, dst5;
+    reg [6:0]   same5;    // addresses, 16 bits each
     always @(posedge clk) begin
         ended5       <= ended4 && !rst;
         bad5         <= bad4;
@@ -419,49 +425,50 @@ module rl_rx #(
         answer5      <= syndrome4[6:5];
         psn5         <= psn4;
         message5     <= message4;
-        src5         <= src4 == peer[RL_PEER_DST_IP +: 32];
-        dst5         <= dst4 == peer[RL_PEER_SRC_IP +: 32];
-        mac5         <= mac4 == peer[RL_PEER_SRC_MAC +: 48];
+        for (h = 0; h < 7; h = h + 1)
+            same5[h] <= addresses4[16*h +: 16] == expected4[16*h +: 16];
     end
 
-    // Stages 6 and 7 wait for the ICRC.
+    // Stages 6 to 8 wait for the ICRC.
     localparam LATE = 98;
     wire [LATE-1:0] late5 = {bad5, bytes5, icrc_short5, contradicts5, opcode5, tired5, reads5, found5,
-                             mac5 && src5 && dst5, epoch5, qp5, body5, answer5, code5, psn5, message5};
-    reg  [LATE-1:0] late6, late7;
-    reg         ended6, ended7;
+                             same5 == 7'h7f, epoch5, qp5, body5, answer5, code5, psn5, message5};
+    reg  [LATE-1:0] late6, late7, late8;
+    reg         ended6, ended7, ended8;
     always @(posedge clk) begin
         ended6 <= ended5 && !rst;
         ended7 <= ended6 && !rst;
+        ended8 <= ended7 && !rst;
         late6  <= late5;
         late7  <= late6;
+        late8  <= late7;
     end
-    wire        bad7, icrc_short7, contradicts7, opcode7, tired7, reads7, found7, address7;
-    wire [15:0] bytes7;
-    wire [3:0]  qp7;
-    wire [1:0]  epoch7;
-    wire [12:0] body7;
-    wire [1:0]  answer7;
-    wire [4:0]  code7;
-    wire [23:0] psn7, message7;
-    assign {bad7, bytes7, icrc_short7, contradicts7, opcode7, tired7, reads7, found7, address7,
-            epoch7, qp7, body7, answer7, code7, psn7, message7} = late7;
+    wire        bad8, icrc_short8, contradicts8, opcode8, tired8, reads8, found8, address8;
+    wire [15:0] bytes8;
+    wire [3:0]  qp8;
+    wire [1:0]  epoch8;
+    wire [12:0] body8;
+    wire [1:0]  answer8;
+    wire [4:0]  code8;
+    wire [23:0] psn8, message8;
+    assign {bad8, bytes8, icrc_short8, contradicts8, opcode8, tired8, reads8, found8, address8,
+            epoch8, qp8, body8, answer8, code8, psn8, message8} = late8;
 
-    // Stage 8: one verdict.
-    wire icrc_bad7 = icrc_short7 || !right7;
-    wire fault7    = contradicts7 || !opcode7 && tired7;
+    // Stage 9: one verdict.
+    wire icrc_bad8 = icrc_short8 || !right8;
+    wire fault8    = contradicts8 || !opcode8 && tired8;
     always @(posedge clk) begin
-        got           <= ended7 && !rst;
-        got_bytes     <= bytes7;
-        malformed     <= ended7 && (bad7 || !icrc_bad7 && fault7);
-        bad_icrc      <= ended7 && !bad7 && icrc_bad7;
-        bad_opcode    <= ended7 && !bad7 && !icrc_bad7 && !fault7 && opcode7;
-        unknown_qp    <= ended7 && !bad7 && !icrc_bad7 && !fault7 && !opcode7 && !found7;
-        wrong_address <= ended7 && !bad7 && !icrc_bad7 && !fault7 && !opcode7 && found7 && !address7;
-        event_valid   <= ended7 && !bad7 && !icrc_bad7 && !fault7 && !opcode7 && found7 && address7 && !rst;
-        event_data    <= {prbs7, counter7, tail7, head7, body7, epoch7, message7, psn7, code7,
-                          reads7 ? RL_KIND_READ : answer7[1] ? RL_KIND_NAK : answer7[0] ? RL_KIND_RNR : RL_KIND_ACK,
-                          qp7};
+        got           <= ended8 && !rst;
+        got_bytes     <= bytes8;
+        malformed     <= ended8 && (bad8 || !icrc_bad8 && fault8);
+        bad_icrc      <= ended8 && !bad8 && icrc_bad8;
+        bad_opcode    <= ended8 && !bad8 && !icrc_bad8 && !fault8 && opcode8;
+        unknown_qp    <= ended8 && !bad8 && !icrc_bad8 && !fault8 && !opcode8 && !found8;
+        wrong_address <= ended8 && !bad8 && !icrc_bad8 && !fault8 && !opcode8 && found8 && !address8;
+        event_valid   <= ended8 && !bad8 && !icrc_bad8 && !fault8 && !opcode8 && found8 && address8 && !rst;
+        event_data    <= {prbs8, counter8, tail8, head8, body8, epoch8, message8, psn8, code8,
+                          reads8 ? RL_KIND_READ : answer8[1] ? RL_KIND_NAK : answer8[0] ? RL_KIND_RNR : RL_KIND_ACK,
+                          qp8};
         if (rst) begin
             malformed     <= 1'b0;
             bad_icrc      <= 1'b0;

@@ -22,6 +22,7 @@ module rl_stream_regs (
     input  wire [31:0]     streams,
     input  wire [31:0]     max_frame_bytes,
     output reg  [31:0]     command,
+    output reg          command_runs,
     input  wire         command_clear,
     input  wire [31:0]     command_status,
     input  wire [31:0]     command_detail,
@@ -54,25 +55,24 @@ module rl_stream_regs (
     assign rdata = stored ? written : read;
 
     always @(posedge clk) begin
-        case (address)
-            10'h000: read <= 32'h524C0002;
-            10'h004: read <= 32'h00010000;
-            10'h008: read <= 32'h00000400;
-            10'h00C: read <= next[31:0];
-            10'h010: read <= streams[31:0];
-            10'h014: read <= max_frame_bytes[31:0];
-            10'h080: read <= command[31:0];
-            10'h084: read <= command_status[31:0];
-            10'h088: read <= command_detail[31:0];
-            10'h08C: read <= command_count[31:0];
-            10'h180: read <= stat_state[31:0];
-            10'h184: read <= stat_index[31:0];
-            10'h1B8: read <= stat_source_dropped[31:0];
-            10'h1BC: read <= stat_source_dropped[63:32];
-            10'h1E0: read <= stat_released[31:0];
-            10'h1E4: read <= stat_released[63:32];
-            default: read <= 32'h0;
-        endcase
+        read <= (address[1:0] != 2'd0) ? 32'h0 :
+                address[9] ? 32'h0 :
+                address[8] ? (!address[7] ? 32'h0 :
+                        address[6] ? (!address[5] ? 32'h0 :
+                                address[4] ? 32'h0 :
+                                    address[3] ? 32'h0 : address[2] ? stat_released[63:32] : stat_released[31:0]) :
+                            (address[5] ? (!address[4] ? 32'h0 :
+                                    !address[3] ? 32'h0 : address[2] ? stat_source_dropped[63:32] : stat_source_dropped[31:0]) :
+                                (address[4] ? 32'h0 :
+                                    address[3] ? 32'h0 : address[2] ? stat_index[31:0] : stat_state[31:0]))) :
+                    (address[7] ? (address[6] ? 32'h0 :
+                            address[5] ? 32'h0 :
+                                address[4] ? 32'h0 :
+                                    address[3] ? (address[2] ? command_count[31:0] : command_detail[31:0]) : (address[2] ? command_status[31:0] : command[31:0])) :
+                        (address[6] ? 32'h0 :
+                            address[5] ? 32'h0 :
+                                address[4] ? (address[3] ? 32'h0 : address[2] ? max_frame_bytes[31:0] : streams[31:0]) :
+                                    (address[3] ? (address[2] ? next[31:0] : 32'h00000400) : (address[2] ? 32'h00010000 : 32'h524C0002))));
         case (address)
             10'h100, 10'h104, 10'h108, 10'h10C, 10'h110, 10'h114, 10'h118, 10'h120, 10'h124, 10'h128, 10'h12C, 10'h130, 10'h134: stored <= 1'b1;
             default: stored <= 1'b0;
@@ -86,6 +86,7 @@ module rl_stream_regs (
     always @(posedge clk) begin
         if (rst) begin
             command <= 32'h0;
+            command_runs <= 1'b0;
             config_word <= 32'h0;
             frame_bytes <= 32'h0;
             slots <= 32'h0;
@@ -97,10 +98,15 @@ module rl_stream_regs (
             burst <= 32'h0;
             count <= 64'h0;
         end else begin
-            if (command_clear) command <= 0;
+            if (command_clear) begin
+                command <= 0;
+                command_runs <= 1'b0;
+            end else if (write && address == 10'h080 && !command_runs) begin
+                command <= wdata;
+                command_runs <= wdata != 0;
+            end
             if (write)
                 case (address)
-                10'h080: if (command == 0) command[31:0] <= wdata;
                 10'h100: config_word[31:0] <= wdata;
                 10'h104: frame_bytes[31:0] <= wdata;
                 10'h108: slots[31:0] <= wdata;

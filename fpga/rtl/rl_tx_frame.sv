@@ -19,7 +19,7 @@ module rl_tx_frame #(
     input  wire [3:0]   s_qp,
     input  wire [11:0]  s_start,
     input  wire [6:0]   s_payload_beats,
-    input  wire [6:0]   s_beats,
+    input  wire [6:0]   s_left,    // beats behind the first
     input  wire [3:0]   s_tail,
     input  wire [1:0]   s_shape,
 
@@ -54,14 +54,14 @@ module rl_tx_frame #(
     wire        next_empty;
     wire [3:0]  next_qp;
     wire [11:0] next_start;
-    wire [6:0]  next_payload_beats, next_beats;
+    wire [6:0]  next_payload_beats, next_left;
     wire [3:0]  next_tail;
     wire [1:0]  next_shape;
     wire        take;
     rl_fifo #(.WIDTH(36)) packets (
         .clk(clk), .rst(rst), .push(s_valid),
-        .in({s_qp, s_start, s_payload_beats, s_beats, s_tail, s_shape}), .full(),
-        .pop(take), .out({next_qp, next_start, next_payload_beats, next_beats, next_tail, next_shape}),
+        .in({s_qp, s_start, s_payload_beats, s_left, s_tail, s_shape}), .full(),
+        .pop(take), .out({next_qp, next_start, next_payload_beats, next_left, next_tail, next_shape}),
         .empty(next_empty)
     );
 
@@ -87,8 +87,8 @@ module rl_tx_frame #(
         if (take) begin
             begins       <= 1'b1;
             second       <= 1'b0;
-            ends         <= next_beats == 7'd1;
-            left         <= next_beats - 7'd1;
+            ends         <= next_left == 7'd0;
+            left         <= next_left;
             payload_left <= next_payload_beats;
             address      <= {next_qp, next_start};
             tail         <= next_tail;

@@ -29,7 +29,7 @@ module rl_tx_header (
     output reg  [3:0]   m_qp,
     output reg  [11:0]  m_start,
     output reg  [6:0]   m_payload_beats,
-    output reg  [6:0]   m_beats,
+    output reg  [6:0]   m_left,  // beats behind the first
     output reg  [3:0]   m_tail,
     output reg  [1:0]   m_shape // 0: 54 bytes, 1: immediate 58, 2: RETH 70, 3: both 74
 );
@@ -71,7 +71,7 @@ module rl_tx_header (
 
     wire [12:0] ip3    = udp3 + 13'd20;
     wire [12:0] frame3 = udp3 + 13'd34;
-    wire [12:0] round3 = udp3 + 13'd97; // frame and 63
+    wire [12:0] less3  = udp3 + 13'd33; // frame without its last byte
     wire [12:0] length3 = meta3[RL_META_LENGTH +: 13];
     wire [12:0] fill3   = length3 + 13'd63;
 
@@ -143,7 +143,7 @@ module rl_tx_header (
         m_qp            <= qp3;
         m_start         <= meta3[RL_META_START +: 12];
         m_payload_beats <= fill3[12:6];
-        m_beats         <= round3[12:6];
+        m_left          <= less3[12:6];
         m_tail          <= frame3[5:2];
         m_shape         <= {meta3[RL_META_RETH], meta3[RL_META_IMM]};
     end

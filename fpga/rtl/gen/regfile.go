@@ -87,8 +87,10 @@ func registerFile(blk regs.Block) []byte {
 		"    input  wire [6:0]   rst_word, // goes over all words during a reset\n\n", module)
 	fmt.Fprint(&b, "    // Bus\n    input  wire         write,\n    input  wire [9:0]   address,\n    input  wire [31:0]  wdata,\n    output wire [31:0]  rdata,\n"+
 		"    output reg          counted, // the address is a counter's, which is not here\n\n    // Registers\n")
-	var ports, reset, writes, reads, counts, stored []string
-	resets := "32'h0" // of a word of the memory
+	var ports, reset, writes, counts, stored []string
+	reads := map[uint32]string{} // by word
+	var runs []string            // writes of commands
+	resets := "32'h0"            // of a word of the memory
 	for _, r := range blk.Regs {
 		name := snake(r.Name)
 		bits := 32 * r.Words()
@@ -113,7 +115,7 @@ func registerFile(blk regs.Block) []byte {
 				}
 				continue
 			}
-			reads = append(reads, fmt.Sprintf("            10'h%03X: read <= %s;", r.Offset+uint32(4*w), value))
+			reads[r.Offset/4+uint32(w)] = value
 		}
 		switch {
 		case fixed(r):
@@ -121,15 +123,16 @@ func registerFile(blk regs.Block) []byte {
 		case r.Access == regs.RW || r.Access == regs.SC:
 			ports = append(ports, fmt.Sprintf("    output reg  [%d:0]%s %s", bits-1, strings.Repeat(" ", 4), name))
 			reset = append(reset, fmt.Sprintf("            %s <= %d'h%X;", name, bits, r.Reset))
-			for w, word := range parts {
-				when := ""
-				if r.Access == regs.SC {
-					when = fmt.Sprintf("if (%s == 0) ", name)
-				}
-				writes = append(writes, fmt.Sprintf("                10'h%03X: %s%s <= wdata;", r.Offset+uint32(4*w), when, word))
-			}
 			if r.Access == regs.SC {
-				ports = append(ports, fmt.Sprintf("    input  wire         %s_clear", name))
+				ports = append(ports, fmt.Sprintf("    output reg          %s_runs", name), fmt.Sprintf("    input  wire         %s_clear", name))
+				reset = append(reset, fmt.Sprintf("            %s_runs <= 1'b0;", name))
+				runs = append(runs, fmt.Sprintf("            if (%[1]s_clear) begin\n                %[1]s <= 0;\n                %[1]s_runs <= 1'b0;\n"+
+					"            end else if (write && address == 10'h%03[2]X && !%[1]s_runs) begin\n                %[1]s <= wdata;\n                %[1]s_runs <= wdata != 0;\n            end\n",
+					name, r.Offset))
+				break
+			}
+			for w, word := range parts {
+				writes = append(writes, fmt.Sprintf("                10'h%03X: %s <= wdata;", r.Offset+uint32(4*w), word))
 			}
 		default:
 			ports = append(ports, fmt.Sprintf("    input  wire [%d:0]%s %s", bits-1, strings.Repeat(" ", 4), name))
@@ -152,20 +155,53 @@ func registerFile(blk regs.Block) []byte {
 		fmt.Fprintf(&b, "        case (address)\n            %s: %s <= 1'b1;\n            default: %[2]s <= 1'b0;\n        endcase\n",
 			strings.Join(addresses, ", "), name)
 	}
-	fmt.Fprint(&b, "    always @(posedge clk) begin\n        case (address)\n", strings.Join(reads, "\n"),
-		"\n            default: read <= 32'h0;\n        endcase\n")
+	fmt.Fprintf(&b, "    always @(posedge clk) begin\n        read <= (address[1:0] != 2'd0) ? 32'h0 :\n                %s;\n",
+		choose(reads, 8, 0, "                "))
 	flag("stored", stored)
 	flag("counted", counts)
 	fmt.Fprint(&b, "    end\n\n")
 	fmt.Fprint(&b, "    always @(posedge clk) begin\n        if (rst) begin\n", strings.Join(reset, "\n"), "\n        end else begin\n")
-	for _, r := range blk.Regs {
-		if r.Access == regs.SC {
-			fmt.Fprintf(&b, "            if (%s_clear) %s <= 0;\n", snake(r.Name), snake(r.Name))
-		}
-	}
+	fmt.Fprint(&b, strings.Join(runs, ""))
 	fmt.Fprint(&b, "            if (write)\n                case (address)\n", strings.Join(writes, "\n"),
 		"\n                default: ;\n                endcase\n        end\n    end\n\nendmodule\n\n`default_nettype wire\n")
 	return b.Bytes()
+}
+
+// choose is the word of an address as choices between two, which are as many LUT levels
+// as pairs of address bits: a case has a decoder before it. words are those that begin
+// with the bits of base above bits.
+func choose(words map[uint32]string, bits, base uint32, indent string) string {
+	some := false
+	for w := range words {
+		some = some || w>>bits == base>>bits
+	}
+	if !some {
+		return "32'h0"
+	}
+	if bits == 0 {
+		return words[base]
+	}
+	bits--
+	high, low := choose(words, bits, base|1<<bits, indent+"    "), choose(words, bits, base, indent+"    ")
+	between := " "
+	if bits >= 2 {
+		between = "\n" + indent
+	}
+	switch {
+	case high == low:
+		return high
+	case high == "32'h0":
+		return fmt.Sprintf("address[%d] ? 32'h0 :%s%s", bits+2, between, low)
+	case low == "32'h0":
+		return fmt.Sprintf("!address[%d] ? 32'h0 :%s%s", bits+2, between, high)
+	}
+	if strings.Contains(high, "?") {
+		high = "(" + high + ")"
+	}
+	if strings.Contains(low, "?") {
+		low = "(" + low + ")"
+	}
+	return fmt.Sprintf("address[%d] ? %s :%s%s", bits+2, high, between, low)
 }
 
 // block returns a block of the register table by name.

@@ -185,15 +185,16 @@ module rl_transport #(
     end
 
     // What Commit gave.
-    wire [52:0] setting_now;
-    reg  [52:0] setting;
-    wire [43:0] timeout   = setting[43:0]; // 0: none
+    wire [53:0] setting_now;
+    reg  [53:0] setting;
+    wire [43:0] timeout   = setting[43:0];
+    wire        timed     = setting[53]; // there is one
     wire [2:0]  retry     = setting[46:44];
     wire [2:0]  rnr_retry = setting[49:47];
     wire [12:0] mtu       = 13'd128 << setting[52:50];
-    rl_table #(.WIDTH(53)) settings (
+    rl_table #(.WIDTH(54)) settings (
         .clk(clk), .write(init), .waddress(index),
-        .wdata({init_mtu, init_rnr_retry, init_retry, (init_timeout == 5'd0) ? 44'd0 : ACK_UNIT << init_timeout}),
+        .wdata({init_timeout != 5'd0, init_mtu, init_rnr_retry, init_retry, ACK_UNIT << init_timeout}),
         .raddress(qp), .rdata(setting_now)
     );
 
@@ -213,6 +214,7 @@ module rl_transport #(
     reg  [WIDTH-1:0] state_next;
     reg              state_write;
     reg  [3:0]       state_at;
+    reg              pend_set, pend_clear, fails; // for it
     rl_table #(.WIDTH(WIDTH)) states (
         .clk(clk), .write(state_write), .waddress(state_at), .wdata(state_next),
         .raddress(qp), .rdata(state_now)
@@ -275,32 +277,61 @@ module rl_transport #(
     // Computed in AT_COMPUTE.
     reg  [9:0]  inflight; // packets sent and not acknowledged
     reg  [9:0]  behind;   // cursor - una
+    reg         lost;     // the carries
+    reg  [9:0]  inflight_less, behind_less; // and without the one that an ACK is for
     reg  [23:0] distance; // event_psn - una_psn
     reg  [23:0] reach;    // how much of that is in flight
     reg  [23:0] read_reach, ahead;
     reg  [9:0]  leading;   // packets before the READ
     reg         longer, fits_mtu, fits_left;
-    reg         work;     // there is a packet at the cursor
-    reg         onward;   // and one behind it
-    reg         repeats;  // it is the READ
-    reg         timed_out, held_out;
+    reg         sends;    // there is a packet at the cursor, and it leaves
+    reg         onward;   // there is one behind it
+    reg         resends, repeats; // it left before, it is the READ
+    reg         arms;     // and starts the timer
+    reg         live;     // the queue pair may send
+    reg         timed_out, expires, held_out; // the timer's time is over, with packets in flight
     reg  [43:0] deadline, hold_until;
-    reg         retry_spent, retry_none, rnr_spent, rnr_none;
+    reg         retry_spent, retry_none, rnr_spent, rnr_none, rnr_counts;
+    reg  [2:0]  code_cause;
     reg  [7:0]  tick;
     reg  [3:0]  scan;
     reg         up;
 
-    // Computed in AT_LOCATE and AT_CLIP.
+    // Computed in AT_LOCATE, AT_CLIP and AT_WAIT, and 0 without an event.
     reg         known;    // the event's PSN is one of those in flight
+    reg         answers;  // as no READ response,
+    reg         halts, again, fatal; // as RNR NAK, as a NAK for which packets are sent again, for which not
     reg         past;     // it is behind the READ
     reg         exact, early, fits;
     reg  [9:0]  number;   // packets that the event acknowledges
-    reg         read_bad, read_late, read_gap, read_takes, reread;
+    reg         moves;    // there are such,
+    reg         rest;     // and others in flight
+    reg         caught;   // the cursor was not beyond them
+    reg         read_bad, read_late, read_gap, takes, reread, fetches;
+    wire        located = up && distance < reach;
 
-    // Decided in AT_ACT.
-    reg         moved, takes, back, fail, send, resend, wakes, sleeps;
-    reg  [2:0]  fail_cause;
-    reg  [9:0]  new_una, new_cursor, new_sent;
+    // Decided in AT_ACT, two LUT levels deep: whether packets are sent again, and
+    // how that ends.
+    wire        stops = halts && !(hold_on && !moves && (caught || reread)); // not a copy of the one that we wait for
+    wire        tired = expires || again && !caught && !reread;              // nor have we gone back already
+    wire        tired_out = tired && (moves ? retry_none : retry_spent);
+    wire        rnr_out   = stops && (moves ? rnr_none : rnr_spent);
+    wire        fail  = tired_out || rnr_out || fatal || read_bad;
+    wire        back  = stops || tired;
+    wire        kills = stops || tired_out || fatal || read_bad;
+    wire        wakes = (moves || takes) && hold_on || reread || held_out || tired;
+    wire        sends_new = sends && !resends;
+    wire        begins    = sends_new && !reading && done_data[RL_DONE_READ];
+    wire        more      = sends && onward || live && refilled; // packets to send
+    wire [9:0]  new_una   = una + number;
+    wire [2:0]  fail_cause = read_bad ? RL_CORE_STAT_STATE_CAUSE_BAD_RESPONSE[2:0] : fatal ? code_cause :
+                             halts ? RL_CORE_STAT_STATE_CAUSE_RNR_RETRY_EXCEEDED[2:0] :
+                             RL_CORE_STAT_STATE_CAUSE_RETRY_EXCEEDED[2:0];
+    wire        inc_stale = what == DO_EVENT && up && !known || answers && acks && !moves || read_late;
+    wire        inc_acks  = answers && acks && moves;
+    wire        inc_rnr_messages = stops && (moves || !rnr_marked);
+
+    reg  [9:0]  new_cursor, new_sent;
     reg  [23:0] new_una_psn, new_sent_psn;
     reg  [2:0]  new_retries, new_rnr_retries;
     reg         new_timer_on, new_hold_on, new_marked;
@@ -312,214 +343,48 @@ module rl_transport #(
     reg  [9:0]  new_position;
     reg  [23:0] new_expected, new_end;
     reg  [24:0] new_left, new_offset;
-    reg         inc_timeouts, inc_sequence, inc_rnr, inc_rnr_messages, inc_fatal, inc_acks, inc_stale, inc_responses, inc_gaps;
-    reg         tired, caught;
 
     always @* begin
-        moved           = 1'b0;
-        takes           = 1'b0;
-        back            = 1'b0;
-        fail            = 1'b0;
-        send            = 1'b0;
-        resend          = 1'b0;
-        tired           = 1'b0;
-        caught          = 1'b0;
-        wakes           = 1'b0;
-        sleeps          = 1'b0;
-        fail_cause      = RL_CORE_STAT_STATE_CAUSE_NONE[2:0];
-        new_una         = una;
-        new_una_psn     = una_psn;
-        new_cursor      = cursor;
-        new_sent        = sent;
-        new_sent_psn    = sent_psn;
-        new_retries     = retries;
+        new_una_psn = moves ? done_data[RL_DONE_PSN +: 24] : una_psn;
+        new_tail    = moves ? done_data[RL_DONE_TAIL +: 13] : tail;
+        new_sums    = moves ? done_data[RL_DONE_MESSAGES +: 96] : sums;
+        new_marked  = stops || rnr_marked && !moves;
+        new_msn     = (answers || takes && (starts || ends_read)) ? event_msn : msn;
+
+        new_cursor = cursor + {9'd0, sends};
+        if (back || caught || reread)
+            new_cursor = new_una;
+        new_sent     = sent + {9'd0, sends_new};
+        new_sent_psn = sends_new ? done_data[RL_DONE_PSN +: 24] : sent_psn;
+
+        new_retries = retries;
+        if (moves || takes || stops)
+            new_retries = 3'd0;
+        if (tired)
+            new_retries = moves ? 3'd1 : retries + 3'd1;
         new_rnr_retries = rnr_retries;
-        new_timer_on    = timer_on;
-        new_timer       = timer;
-        new_hold_on     = hold_on;
-        new_hold        = hold;
-        new_marked      = rnr_marked;
-        new_msn         = msn;
-        new_tail        = tail;
-        new_sums        = sums;
-        new_reading     = reading;
-        new_credit      = credit;
-        new_fresh       = fresh;
-        new_started     = started;
-        new_repeated    = repeated;
-        new_position    = at_position;
-        new_expected    = expected;
-        new_end         = read_end;
-        new_left        = left;
-        new_offset      = offset;
-        inc_timeouts    = 1'b0;
-        inc_sequence    = 1'b0;
-        inc_rnr         = 1'b0;
-        inc_rnr_messages = 1'b0;
-        inc_fatal       = 1'b0;
-        inc_acks        = 1'b0;
-        inc_stale       = 1'b0;
-        inc_responses   = 1'b0;
-        inc_gaps        = 1'b0;
-        if (up)
-            case (what)
-                DO_EVENT:
-                    if (!known)
-                        inc_stale = 1'b1;
-                    else begin
-                        moved  = number != 10'd0;
-                        takes  = kind == RL_KIND_READ && read_takes;
-                        caught = reread || behind <= number;
-                        if (moved) begin
-                            new_una     = una + number;
-                            new_una_psn = done_data[RL_DONE_PSN +: 24];
-                            new_tail    = done_data[RL_DONE_TAIL +: 13];
-                            new_sums    = done_data[RL_DONE_MESSAGES +: 96];
-                            new_marked  = 1'b0;
-                        end
-                        if (moved || takes) begin
-                            new_retries     = 3'd0;
-                            new_rnr_retries = 3'd0;
-                            new_hold_on     = 1'b0;
-                            new_timer_on    = timeout != 44'd0 && inflight != number;
-                            new_timer       = deadline;
-                            wakes           = hold_on;
-                        end
-                        if (reread) begin
-                            // A response is missing: ask again, once.
-                            new_repeated = 1'b1;
-                            wakes        = 1'b1;
-                            if (!moved)
-                                new_timer_on = 1'b0;
-                        end
-                        if (caught)
-                            new_cursor = una + number;
-                        case (kind)
-                            RL_KIND_ACK: begin
-                                new_msn   = event_msn;
-                                inc_acks  = moved;
-                                inc_stale = !moved;
-                            end
-                            RL_KIND_RNR: begin
-                                new_msn = event_msn;
-                                inc_rnr = 1'b1;
-                                // Unless it is a copy of the one that we wait for.
-                                if (!(new_hold_on && caught)) begin
-                                    inc_rnr_messages = !new_marked;
-                                    new_marked       = 1'b1;
-                                    new_retries      = 3'd0;
-                                    if (rnr_retry != RNR_FOR_EVER) begin
-                                        new_rnr_retries = moved ? 3'd1 : rnr_retries + 3'd1;
-                                        if (moved ? rnr_none : rnr_spent) begin
-                                            fail       = 1'b1;
-                                            fail_cause = RL_CORE_STAT_STATE_CAUSE_RNR_RETRY_EXCEEDED[2:0];
-                                        end
-                                    end
-                                    back        = 1'b1;
-                                    sleeps      = 1'b1;
-                                    new_hold_on = 1'b1;
-                                    new_hold    = hold_until;
-                                end
-                            end
-                            RL_KIND_NAK: begin
-                                new_msn = event_msn;
-                                if (code == 5'd0) begin
-                                    inc_sequence = 1'b1;
-                                    // Unless we went back already and have not
-                                    // sent since.
-                                    tired = !caught;
-                                end else begin
-                                    inc_fatal = 1'b1;
-                                    fail      = 1'b1;
-                                    case (code)
-                                        5'd1:    fail_cause = RL_CORE_STAT_STATE_CAUSE_REMOTE_INVALID_REQUEST[2:0];
-                                        5'd2:    fail_cause = RL_CORE_STAT_STATE_CAUSE_REMOTE_ACCESS[2:0];
-                                        default: fail_cause = RL_CORE_STAT_STATE_CAUSE_REMOTE_OPERATIONAL[2:0];
-                                    endcase
-                                end
-                            end
-                            default: begin
-                                inc_stale     = read_late;
-                                inc_gaps      = read_gap;
-                                inc_responses = read_takes;
-                                if (read_bad) begin
-                                    fail       = 1'b1;
-                                    fail_cause = RL_CORE_STAT_STATE_CAUSE_BAD_RESPONSE[2:0];
-                                end
-                                if (read_takes) begin
-                                    if (starts || ends_read)
-                                        new_msn = event_msn;
-                                    new_reading  = longer;
-                                    new_fresh    = 1'b0;
-                                    new_started  = 1'b1;
-                                    new_repeated = 1'b0;
-                                    new_expected = expected + 24'd1;
-                                    new_left     = left - {12'd0, mtu};
-                                    new_offset   = offset + {12'd0, mtu};
-                                end
-                            end
-                        endcase
-                    end
-                DO_TIMER: begin
-                    if (held_out) begin
-                        new_hold_on = 1'b0;
-                        wakes       = 1'b1;
-                    end
-                    if (timed_out) begin
-                        new_timer_on = 1'b0;
-                        if (inflight != 10'd0) begin
-                            inc_timeouts = 1'b1;
-                            tired        = 1'b1;
-                            new_repeated = 1'b0;
-                        end
-                    end
-                end
-                default:
-                    if (work && !hold_on) begin
-                        send       = 1'b1;
-                        resend     = behind != inflight;
-                        new_cursor = cursor + 10'd1;
-                        if (!resend) begin
-                            new_sent     = sent + 10'd1;
-                            new_sent_psn = done_data[RL_DONE_PSN +: 24];
-                        end
-                        if (repeats)
-                            new_fresh = 1'b1;
-                        if (!resend && !reading && done_data[RL_DONE_READ]) begin
-                            new_reading  = 1'b1;
-                            new_credit   = done_data[RL_DONE_CREDIT];
-                            new_fresh    = 1'b1;
-                            new_started  = 1'b0;
-                            new_repeated = 1'b0;
-                            new_position = cursor;
-                            new_expected = sent_psn;
-                            new_end      = done_data[RL_DONE_PSN +: 24];
-                            new_left     = done_data[RL_DONE_LENGTH +: 25];
-                            new_offset   = 25'd0;
-                        end
-                        if (!timer_on && timeout != 44'd0) begin
-                            new_timer_on = 1'b1;
-                            new_timer    = deadline;
-                        end
-                    end
-            endcase
-        if (tired) begin
-            new_retries = moved ? 3'd1 : retries + 3'd1;
-            back        = 1'b1;
-            wakes       = 1'b1;
-            if (moved ? retry_none : retry_spent) begin
-                fail       = 1'b1;
-                fail_cause = RL_CORE_STAT_STATE_CAUSE_RETRY_EXCEEDED[2:0];
-            end
-        end
-        if (back) begin
-            new_cursor   = new_una;
-            new_timer_on = 1'b0;
-        end
-        if (fail) begin
-            new_timer_on = 1'b0;
-            new_hold_on  = 1'b0;
-        end
+        if (moves || takes)
+            new_rnr_retries = 3'd0;
+        if (stops && rnr_counts)
+            new_rnr_retries = moves ? 3'd1 : rnr_retries + 3'd1;
+
+        new_timer    = (moves || takes || arms) ? deadline : timer;
+        new_timer_on = ((moves || takes) ? timed && rest : timer_on || arms) &&
+                       !(reread && !moves || timed_out || back || fatal || read_bad);
+        new_hold     = stops ? hold_until : hold;
+        new_hold_on  = (stops || hold_on && !(moves || takes || held_out)) && !fail;
+
+        // The oldest READ. Where a response is missing it is asked for again, once.
+        new_reading  = begins || (takes ? longer : reading);
+        new_credit   = begins ? done_data[RL_DONE_CREDIT] : credit;
+        new_fresh    = begins || sends && repeats || fresh && !takes;
+        new_started  = !begins && (started || takes);
+        new_repeated = !begins && !takes && !expires && (repeated || reread);
+        new_position = begins ? cursor : at_position;
+        new_expected = begins ? sent_psn : expected + {23'd0, takes};
+        new_end      = begins ? done_data[RL_DONE_PSN +: 24] : read_end;
+        new_left     = begins ? done_data[RL_DONE_LENGTH +: 25] : takes ? left - {12'd0, mtu} : left;
+        new_offset   = begins ? 25'd0 : takes ? offset + {12'd0, mtu} : offset;
     end
 
     reg        event_done;
@@ -552,6 +417,22 @@ module rl_transport #(
                     pending[k] <= 1'b1;
         if (filled && filled_qp == qp)
             refilled <= 1'b1;
+
+        // What AT_ACT decided for the queue pair.
+        pend_set   <= 1'b0;
+        pend_clear <= 1'b0;
+        fails      <= 1'b0;
+        for (k = 0; k < QUEUE_PAIRS; k = k + 1)
+            if (state_at == k[3:0]) begin
+                if (pend_set)
+                    pending[k] <= 1'b1;
+                if (pend_clear && !(filled && filled_qp == state_at))
+                    pending[k] <= 1'b0;
+                if (fails) begin
+                    ready[k] <= 1'b0;
+                    error[k] <= 1'b1;
+                end
+            end
 
         case (at)
             AT_CHOOSE:
@@ -593,81 +474,112 @@ module rl_transport #(
                 refilled <= filled && filled_qp == qp;
                 up       <= 1'b0;
                 for (k = 0; k < QUEUE_PAIRS; k = k + 1)
-                    if (qp == k[3:0])
-                        up <= ready[k] && (what != DO_EVENT || epochs[k] == epoch);
+                    if (qp == k[3:0] && ready[k] && (what != DO_EVENT || epochs[k] == epoch))
+                        up <= 1'b1;
             end
             AT_COMPUTE: begin
                 at          <= (what == DO_EVENT) ? AT_LOCATE : AT_ACT;
                 inflight    <= sent - una;
                 behind      <= cursor - una;
+                // The ACK's own packet goes in as the carry.
+                {inflight_less, lost} <= {sent, 1'b1} + {~una, !acks};
+                {behind_less, lost}   <= {cursor, 1'b1} + {~una, !acks};
                 distance    <= event_psn - una_psn;
                 reach       <= sent_psn - una_psn;
                 read_reach  <= read_end - una_psn;
                 ahead       <= event_psn - expected;
-                leading      <= at_position - una;
+                leading     <= at_position - una;
                 longer      <= left > {12'd0, mtu};
                 fits_mtu    <= length == mtu;
                 fits_left   <= {12'd0, length} == left;
-                work        <= cursor != ring_end;
+                live        <= up && !hold_on;
+                sends       <= what == DO_SEND && up && !hold_on && cursor != ring_end;
+                arms        <= what == DO_SEND && up && !hold_on && cursor != ring_end && timed && !timer_on;
                 onward      <= cursor + 10'd1 != ring_end;
+                resends     <= cursor != sent;
                 repeats     <= reading && cursor == at_position;
-                timed_out   <= timer_on && now - timer < 44'h80000000000;
-                held_out    <= hold_on && now - hold < 44'h80000000000;
+                timed_out   <= timer_on && now - timer < 44'h80000000000 && what == DO_TIMER && up;
+                expires     <= timer_on && now - timer < 44'h80000000000 && what == DO_TIMER && up && sent != una;
+                held_out    <= hold_on && now - hold < 44'h80000000000 && what == DO_TIMER && up;
                 deadline    <= now + timeout;
                 hold_until  <= now + rnr_delay(code);
                 retry_spent <= retries >= retry;
                 retry_none  <= retry == 3'd0;
-                rnr_spent   <= rnr_retries >= rnr_retry;
+                rnr_counts  <= rnr_retry != RNR_FOR_EVER;
+                rnr_spent   <= rnr_retry != RNR_FOR_EVER && rnr_retries >= rnr_retry;
                 rnr_none    <= rnr_retry == 3'd0;
-                reread      <= 1'b0;
+                case (code)
+                    5'd1:    code_cause <= RL_CORE_STAT_STATE_CAUSE_REMOTE_INVALID_REQUEST[2:0];
+                    5'd2:    code_cause <= RL_CORE_STAT_STATE_CAUSE_REMOTE_ACCESS[2:0];
+                    default: code_cause <= RL_CORE_STAT_STATE_CAUSE_REMOTE_OPERATIONAL[2:0];
+                endcase
+                number      <= 10'd0;
+                {known, answers, halts, again, fatal, moves, rest, caught}      <= 8'd0;
+                {read_bad, read_late, read_gap, takes, reread, fetches} <= 6'd0;
                 if (what == DO_EVENT)
                     done_address <= {qp, una[7:0] + event_psn[7:0] - una_psn[7:0] - {7'd0, !acks}};
             end
             AT_LOCATE: begin
                 // Without a READ in flight the position follows from the PSN.
                 at       <= (reading || kind == RL_KIND_READ) ? AT_CLIP : AT_ACT;
-                known    <= distance < reach;
-                past     <= reading && {1'b0, distance} + {24'd0, acks} >= {1'b0, read_reach};
+                known    <= located;
+                answers  <= located && kind != RL_KIND_READ;
+                halts    <= located && kind == RL_KIND_RNR;
+                again    <= located && kind == RL_KIND_NAK && code == 5'd0;
+                fatal    <= located && kind == RL_KIND_NAK && code != 5'd0;
+                past     <= located && reading && {1'b0, distance} + {24'd0, acks} >= {1'b0, read_reach};
                 number   <= distance[9:0] + {9'd0, acks};
+                if (!located)
+                    number <= 10'd0;
+                moves    <= located && (acks || distance[9:0] != 10'd0);
+                rest     <= located && distance[9:0] != inflight_less;
+                caught   <= located && (behind_less[9] || behind_less <= distance[9:0]);
                 exact    <= ahead == 24'd0;
                 early    <= ahead[23];
                 fits     <= longer ? fits_mtu && !ends_read && (starts ? fresh : started) :
                                      fits_left && ends_read && (starts ? fresh : started);
             end
             AT_CLIP: begin
-                read_bad   <= !reading || credit && !exact || code[RL_CODE_REFUSED] || exact && !fits;
-                read_late  <= 1'b0;
-                read_gap   <= 1'b0;
-                read_takes <= 1'b0;
+                moves    <= 1'b0;
+                rest     <= 1'b1;
+                caught   <= known && behind == 10'd0;
+                read_bad <= known && kind == RL_KIND_READ &&
+                            (!reading || credit && !exact || code[RL_CODE_REFUSED] || exact && !fits);
                 if (kind != RL_KIND_READ) begin
                     // Nothing behind a READ is acknowledged before its data came.
                     at     <= AT_WAIT;
-                    reread <= known && past && !repeated;
+                    reread <= past && !repeated;
                     number <= past ? leading : credit ? number : 10'd0;
                     if (past)
                         done_address <= {qp, at_position[7:0] - 8'd1};
                 end else begin
                     at     <= AT_ACT;
                     number <= 10'd0;
-                    if (reading && !code[RL_CODE_REFUSED]) begin
+                    if (known && reading && !code[RL_CODE_REFUSED]) begin
                         if (exact) begin
                             // All before the READ is acknowledged. Before a
                             // frame's there is nothing.
                             if (credit || !longer)
                                 at       <= AT_WAIT;
-                            read_takes   <= fits;
+                            takes        <= fits;
                             number       <= leading + {9'd0, fits && !longer};
                             done_address <= {qp, at_position[7:0] - {7'd0, !(fits && !longer)}};
                         end else if (!credit) begin
                             read_late <= early;
                             read_gap  <= !early;
-                            reread    <= known && !early && !repeated;
+                            reread    <= !early && !repeated;
                         end
                     end
                 end
             end
-            AT_WAIT:
-                at <= AT_ACT;
+            AT_WAIT: begin
+                at      <= AT_ACT;
+                moves   <= number != 10'd0;
+                rest    <= number != inflight;
+                caught  <= known && behind <= number;
+                // More READs are on their way: the next one's entry.
+                fetches <= takes && !longer && !credit && number != inflight;
+            end
             AT_ACT: begin
                 at          <= AT_CHOOSE;
                 state_write <= up;
@@ -677,7 +589,7 @@ module rl_transport #(
                 una_next    <= {new_una_psn, new_tail, tag + {1'b0, takes}, new_una};
                 read_next   <= {new_reading, new_credit, new_fresh, new_started, new_repeated, new_position, new_expected,
                                 new_end, new_left, new_offset};
-                send_valid    <= send;
+                send_valid    <= sends;
                 send_qp       <= qp;
                 send_position <= cursor[7:0];
                 send_read     <= repeats;
@@ -686,29 +598,18 @@ module rl_transport #(
                 send_left     <= left;
                 event_done    <= up;
                 orphan        <= what == DO_EVENT && !up;
-                delivered        <= moved && new_sums[48 +: 16] != sums[48 +: 16];
+                delivered        <= moves && done_data[RL_DONE_FRAMES +: 16] != sums[48 +: 16];
                 delivered_qp     <= qp;
-                delivered_frames <= new_sums[48 +: 16] - sums[48 +: 16];
-                delivered_bytes  <= new_sums[64 +: 32] - sums[64 +: 32];
-                // More READs are on their way: the next one's entry.
-                if (takes && !longer && !credit && inflight != number && !fail) begin
+                delivered_frames <= done_data[RL_DONE_FRAMES +: 16] - sums[48 +: 16];
+                delivered_bytes  <= done_data[RL_DONE_FRAMEBYTES +: 32] - sums[64 +: 32];
+                if (fetches) begin
                     at           <= AT_FETCH;
                     done_address <= {qp, new_una[7:0]};
                 end
-                for (k = 0; k < QUEUE_PAIRS; k = k + 1)
-                    if (qp == k[3:0]) begin
-                        // A turn without work ends in a turn less.
-                        if (up && (fail || sleeps))
-                            pending[k] <= 1'b0;
-                        else if (wakes)
-                            pending[k] <= 1'b1;
-                        else if (what == DO_SEND && !(filled && filled_qp == qp))
-                            pending[k] <= up && !hold_on && (work && onward || refilled);
-                        if (fail) begin
-                            ready[k] <= 1'b0;
-                            error[k] <= 1'b1;
-                        end
-                    end
+                fails      <= fail;
+                pend_set   <= wakes && !kills || more && what == DO_SEND;
+                // A turn without work ends in a turn less.
+                pend_clear <= kills || !more && what == DO_SEND && !(filled && filled_qp == qp);
             end
             AT_FETCH:
                 at <= AT_LOAD;
@@ -759,6 +660,9 @@ module rl_transport #(
             send_valid  <= 1'b0;
             event_done  <= 1'b0;
             delivered   <= 1'b0;
+            pend_set    <= 1'b0;
+            pend_clear  <= 1'b0;
+            fails       <= 1'b0;
             paused      <= 1'b0;
         end
     end
@@ -776,17 +680,17 @@ module rl_transport #(
     always @(posedge clk) begin
         if (at == AT_ACT) begin
             acked_packets  <= number[8:0];
-            acked_messages <= new_sums[0 +: 16] - sums[0 +: 16];
-            acked_bytes    <= new_sums[16 +: 32] - sums[16 +: 32];
-            event_moves    <= moved;
+            acked_messages <= done_data[RL_DONE_MESSAGES +: 16] - sums[0 +: 16];
+            acked_bytes    <= done_data[RL_DONE_BYTES +: 32] - sums[16 +: 32];
+            event_moves    <= moves;
             event_rnr      <= inc_rnr_messages;
-            event_counts   <= send || inc_timeouts || inc_sequence || inc_rnr || inc_fatal || inc_acks || inc_stale ||
-                              inc_responses || inc_gaps;
-            event_number   <= ((send && !resend) ? RL_COUNT_PACKETS_SENT : 5'd0) | (resend ? RL_COUNT_PACKETS_RESENT : 5'd0) |
-                              (inc_timeouts ? RL_COUNT_TIMEOUTS : 5'd0) | (inc_sequence ? RL_COUNT_SEQUENCE_NAKS : 5'd0) |
-                              (inc_rnr ? RL_COUNT_RNR_NAKS : 5'd0) | (inc_fatal ? RL_COUNT_FATAL_NAKS : 5'd0) |
+            event_counts   <= sends || expires || again || halts || fatal || inc_acks || inc_stale || takes || read_gap;
+            event_number   <= (sends_new ? RL_COUNT_PACKETS_SENT : 5'd0) |
+                              ((sends && resends) ? RL_COUNT_PACKETS_RESENT : 5'd0) |
+                              (expires ? RL_COUNT_TIMEOUTS : 5'd0) | (again ? RL_COUNT_SEQUENCE_NAKS : 5'd0) |
+                              (halts ? RL_COUNT_RNR_NAKS : 5'd0) | (fatal ? RL_COUNT_FATAL_NAKS : 5'd0) |
                               (inc_acks ? RL_COUNT_ACKS_RECEIVED : 5'd0) | (inc_stale ? RL_COUNT_STALE_ACKS : 5'd0) |
-                              (inc_responses ? RL_COUNT_READ_RESPONSES : 5'd0) | (inc_gaps ? RL_COUNT_READ_GAPS : 5'd0);
+                              (takes ? RL_COUNT_READ_RESPONSES : 5'd0) | (read_gap ? RL_COUNT_READ_GAPS : 5'd0);
         end
         slot     <= rst ? 3'd0 : {slot[1:0], event_done};
         late_qp  <= event_qp;

@@ -25,7 +25,11 @@ var streamVerbs = map[rocelink.Verb]uint32{
 // startAgent starts the receive loop on the segment's device.
 func (s *segment) startAgent(ctx context.Context, t *testing.T) *program {
 	t.Helper()
-	return start(ctx, t, "guest-receive", "-provider", "ibverbs", "-device", s.device)
+	return start(ctx, t, s.agentArgs()...)
+}
+
+func (s *segment) agentArgs() []string {
+	return []string{"guest-receive", "-provider", "ibverbs", "-device", s.device}
 }
 
 // boardAndAgent has a board here and the receive loop in the guest, at the two

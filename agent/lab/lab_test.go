@@ -252,7 +252,7 @@ func (s *segment) configure(ctx context.Context) error {
 }
 
 // tools are the programs of others that run in the guest.
-var tools = []string{"ip", "rdma", "ibv_devinfo", "ibv_rc_pingpong", "ib_send_bw", "ib_write_bw", "ib_read_bw", "rping", "cat", "ls", "prlimit", "setpriv"}
+var tools = []string{"ip", "rdma", "ibv_devinfo", "ibv_rc_pingpong", "ib_send_bw", "ib_write_bw", "ib_read_bw", "rping", "cat", "ls", "prlimit", "setpriv", "taskset"}
 
 // programs are ours, by how they are built.
 var programs = []struct {

@@ -51,7 +51,12 @@ type program struct {
 // start starts a program and stops it when the case ends.
 func start(ctx context.Context, t *testing.T, args ...string) *program {
 	t.Helper()
-	cmd := remote.Command{Args: args, Limit: caseTime}
+	return startCommand(ctx, t, remote.Command{Args: args})
+}
+
+func startCommand(ctx context.Context, t *testing.T, cmd remote.Command) *program {
+	t.Helper()
+	cmd.Limit = caseTime
 	if *strict {
 		cmd.Env = []string{"GOGC=1"}
 	}
@@ -64,10 +69,10 @@ func start(ctx context.Context, t *testing.T, args ...string) *program {
 		stop := context.AfterFunc(ctx, func() { _ = p.Kill() })
 		defer stop()
 		if _, err := p.Wait(); err != nil {
-			t.Errorf("%s: %v", args[0], err)
+			t.Errorf("%s: %v", cmd.Args[0], err)
 		}
 		if s := strings.TrimSpace(p.Stderr()); s != "" {
-			t.Logf("%s: %s", args[0], s)
+			t.Logf("%s: %s", cmd.Args[0], s)
 		}
 	})
 	return &program{t: t, process: p, out: json.NewEncoder(p), in: json.NewDecoder(p)}

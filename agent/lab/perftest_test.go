@@ -196,18 +196,18 @@ func TestAgentOnRxeTakesFromPerftest(t *testing.T) {
 		ctx := bounded(t)
 		agent := s.startAgent(ctx, t)
 		const size, count = 8193, 300
-		rate := s.sendToAgent(ctx, t, agent, size, count)
+		rate := s.sendToAgent(ctx, t, agent, size, count, false)
 		t.Logf("%.1f MB/s", rate)
 	})
 }
 
 // sendToAgent has ib_send_bw send to a session of the agent and returns the
-// rate in MB/s.
-func (s *segment) sendToAgent(ctx context.Context, t *testing.T, agent *program, size uint32, count uint64) float64 {
+// rate in MB/s. A busy session polls, as ib_send_bw does without -e.
+func (s *segment) sendToAgent(ctx context.Context, t *testing.T, agent *program, size uint32, count uint64, busy bool) float64 {
 	t.Helper()
 	w := bandwidths[0]
 	o := agent.ask(session.Request{Open: &session.Open{Verb: rocelink.VerbSend, Slots: perftestReceives, Stride: (size + 63) &^ 63, FrameBytes: size,
-		Unchecked: true, MinRNRTimer: 12}}).Opened
+		Unchecked: true, Busy: busy, MinRNRTimer: 12}}).Opened
 	port, accept := listen(ctx, t)
 	p, err := guest.Start(remote.Command{Args: w.args(s, size, count, port, hostFromGuest), Limit: caseTime})
 	if err != nil {

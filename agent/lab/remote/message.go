@@ -10,6 +10,9 @@ type Command struct {
 	Env []string `json:",omitempty"`
 	// Limit is when the program is killed; 0 is DefaultLimit.
 	Limit time.Duration `json:",omitempty"`
+	// TimerSlack is how late the kernel may wake the program (prctl(2),
+	// PR_SET_TIMERSLACK); 0 leaves it at that of the server.
+	TimerSlack time.Duration `json:",omitempty"`
 }
 
 // DefaultLimit is how long a program without a limit of its own may run.

@@ -75,6 +75,23 @@ func TestRun(t *testing.T) {
 	}
 }
 
+func TestTimerSlack(t *testing.T) {
+	c, _ := pair(t)
+	show := []string{"cat", "/proc/self/timerslack_ns"}
+	before, err := c.Run(bounded(t), Command{Args: show})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		slack time.Duration
+		want  string
+	}{{3 * time.Millisecond, "3000000\n"}, {0, before}} {
+		if got, err := c.Run(bounded(t), Command{Args: show, TimerSlack: x.slack}); got != x.want || err != nil {
+			t.Errorf("with %v: %q, %v, want %q", x.slack, got, err, x.want)
+		}
+	}
+}
+
 func TestSignal(t *testing.T) {
 	c, _ := pair(t)
 	p, err := c.Start(Command{Args: []string{"sh", "-c", "trap 'echo heard; exit 7' TERM; echo ready; while :; do sleep 0.01; done"}})

@@ -12,9 +12,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // drainTime bounds how long output that a program left behind may take to be sent:
@@ -107,6 +110,21 @@ func (s *Server) control(m message) {
 	}
 }
 
+// startSlack starts a program with a timer slack, which it takes over from the
+// thread that makes it.
+func startSlack(cmd *exec.Cmd, slack time.Duration) error {
+	if slack <= 0 {
+		return cmd.Start()
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(slack), 0, 0, 0); err != nil {
+		return fmt.Errorf("set timer slack of %v: %w", slack, err)
+	}
+	defer func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) }() // 0: what the thread had
+	return cmd.Start()
+}
+
 func (s *Server) start(ctx context.Context, id uint64, c Command) {
 	if len(c.Args) == 0 {
 		s.end(id, Exit{Code: -1, Reason: "no program named"})
@@ -126,7 +144,7 @@ func (s *Server) start(ctx context.Context, id uint64, c Command) {
 	cmd.Stderr = output(func(b []byte) error { return s.send(message{ID: id, Stderr: b}) })
 	stdin, err := cmd.StdinPipe()
 	if err == nil {
-		err = cmd.Start()
+		err = startSlack(cmd, c.TimerSlack)
 	}
 	if err != nil {
 		cancel()

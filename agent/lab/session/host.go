@@ -118,6 +118,9 @@ func (h *Host) setUp(o Open) (*Opened, error) {
 	}
 	h.config = receive.Config{QP: h.qp, CQ: cq, Memory: memory, LKey: region.LKey(), Verb: o.Verb,
 		Slots: o.Slots, Stride: o.Stride, FrameBytes: o.FrameBytes, Pattern: o.Pattern, CRC: o.CRC, Sink: sink.Discard{}}
+	if o.Busy {
+		h.config.Mode = receive.Busy
+	}
 	if h.verify = nil; !o.Unchecked {
 		if h.verify, err = sink.NewVerify(sink.VerifyConfig{Pattern: o.Pattern, CRC: o.CRC}); err != nil {
 			return nil, err

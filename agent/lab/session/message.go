@@ -35,6 +35,8 @@ type Open struct {
 	CRC                       bool
 	// Unchecked leaves the content alone: for measuring.
 	Unchecked bool `json:",omitempty"`
+	// Busy polls without end, where otherwise the loop sleeps after a while.
+	Busy bool `json:",omitempty"`
 	// CQDepth is how many completions the queue holds; 0: enough.
 	CQDepth int `json:",omitempty"`
 	// MinRNRTimer is the code of the delay asked of a sender that is too

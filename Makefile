@@ -83,7 +83,7 @@ rtl-tools:
 VERILATED := fpga/sim/.verilated
 $(VERILATED): fpga/sim/verilate $(wildcard fpga/rtl/*.sv fpga/rtl/*.vh fpga/regs/*.vh) | rtl-tools
 	@echo 'turning the RTL into C++'
-	@fpga/sim/verilate Vrealtime
+	@fpga/sim/verilate core/Vrealtime
 	@touch $@
 
 # Without -trimpath it comes from the cache after the tests.

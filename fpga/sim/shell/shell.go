@@ -6,7 +6,7 @@ package shell
 
 /*
 #cgo pkg-config: verilator
-#cgo CXXFLAGS: -std=c++17 -O2 -fno-exceptions -Wno-attributes
+#cgo CXXFLAGS: -std=c++17 -O1 -fno-exceptions -Wno-attributes
 #include "bench.h"
 */
 import "C"

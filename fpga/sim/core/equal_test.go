@@ -48,6 +48,7 @@ type pair struct {
 	*bench
 	seen   map[string]bool // registers that were not zero
 	f      *model.Fabric
+	stood  time.Duration // where the model is
 	bus    regs.Bus
 	mine   [][]byte // frames of the RTL
 	others [][]byte // of the model
@@ -99,12 +100,23 @@ func newPair(t testing.TB, seed uint32, sources ...*model.Source) *pair {
 func (p *pair) both(do func(*bench)) {
 	p.settle()
 	do(p.bench)
-	p.f.Step(p.now())
+	p.step(p.now())
 	do(&bench{TB: p.TB, Core: nil, stream: regs.At(p.bus, model.StreamBase), core: p.bus})
 	p.settle()
 }
 
 func (p *pair) now() time.Duration { return time.Duration(p.Cycle()) * cycle }
+
+// step has the model do what is due at a time, if it is not further, and says when
+// it goes on.
+func (p *pair) step(to time.Duration) time.Duration {
+	p.stood = max(p.stood, to)
+	for {
+		if next := p.f.Step(p.stood); next > p.stood {
+			return next
+		}
+	}
+}
 
 // settle lets both do all that they can do now, and passes over deadlines that
 // are so near that one might see them and the other not.
@@ -118,18 +130,16 @@ func (p *pair) settle() {
 				quiet = -1
 			}
 		}
-		next := p.f.Step(p.now())
-		for next <= p.now() {
-			next = p.f.Step(p.now())
+		// The model acts when it is time, also when the RTL's has come meanwhile.
+		at := p.step(p.stood)
+		if at > p.now() {
+			at = p.step(p.now())
 		}
-		if next-p.now() > margin {
+		if at-p.now() > margin {
 			return
 		}
-		// The model acts at that time, not when the RTL has had its time.
-		for at := next; p.now() < at+margin/2; {
-			for next <= at {
-				next = p.f.Step(next)
-			}
+		// The RTL may be some hundred cycles later.
+		for p.step(at); p.now() < at+margin/2; {
 			p.Run(500)
 		}
 	}
@@ -456,6 +466,7 @@ func (p *pair) receive(frames ...[]byte) {
 	for _, b := range frames {
 		p.Receive(b, 0)
 		p.f.Receive(p.now(), bytes.Clone(b))
+		p.stood = p.now()
 	}
 	p.settle()
 }

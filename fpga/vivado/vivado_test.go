@@ -90,7 +90,7 @@ func TestElaborates(t *testing.T) {
 		arguments = append(arguments, filepath.Join(root, f))
 	}
 	out, err := exec.Command(iverilog, arguments...).CombinedOutput()
-	if err != nil || regexp.MustCompile(`(?i)port|dangling`).Match(out) {
+	if err != nil || regexp.MustCompile(`(?i)\bports?\b|dangling`).Match(out) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
